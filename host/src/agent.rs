@@ -1,0 +1,44 @@
+//! The agent: a loop of think, act and observe that always ends, and says why.
+//!
+//! [`Run`] decides and does no I/O; [`Runner`] does what it asks for. The agent sees tools through [`Tools`](crate::tool::Tools), a model
+//! through [`Provider`](crate::provider::Provider), and a person through [`Approver`](crate::approval::Approver), and knows nothing of
+//! policy, sandbox, or any provider's wire format.
+
+pub mod bench;
+mod budget;
+mod clock;
+mod context;
+mod event;
+mod history;
+mod hook;
+mod loop_guard;
+mod prompt;
+mod run;
+mod runner;
+mod stop;
+
+pub use budget::{Budget, Price};
+pub use clock::{Clock, FixedClock, SystemClock};
+pub use context::ContextSettings;
+pub use context::display::{DisplaySettings, ResultDisplay};
+pub use event::{Event, EventKind, EventReceiver, Observer, ToolCompleted, Verdict, channel};
+pub use history::{ReasoningReplay, WireRules, is_wire_name, normalise, normalise_tools, validate_history};
+pub use hook::{AfterModel, AfterTool, BeforeModel, BeforeTool, Hook, OnCompaction, OnStop, RunInfo};
+pub use loop_guard::LoopSettings;
+pub use prompt::{DEFAULT_PROMPT, PromptError, PromptVariables, SystemPrompt};
+pub use run::{CheckedCall, PendingApproval, PendingCall, Phase, Run, RunError, RunSettings, SCHEMA_VERSION, Step};
+pub use runner::{RunHandle, Runner, RunnerSettings};
+pub use stop::{RunResult, RunUsage, StopReason};
+
+/// Bytes as lower-case hexadecimal digits.
+fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+#[cfg(test)]
+mod testing;

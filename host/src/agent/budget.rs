@@ -1,0 +1,146 @@
+//! What a run may use, and what its tokens cost.
+
+use serde::{Deserialize, Serialize};
+
+use super::stop::{RunUsage, StopReason};
+use crate::message::TokenUsage;
+
+/// What a run may use. Every limit bounds the whole run; none leaves that thing to the other limits.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Budget {
+    /// Turns asked of the model. One more, without tools, is asked at the limit so that the work is not lost.
+    pub max_steps: u32,
+    /// Tool calls.
+    pub max_tool_calls: u32,
+    /// Input tokens, cached ones included.
+    pub max_input_tokens: Option<u64>,
+    /// Output tokens, reasoning included.
+    pub max_output_tokens: Option<u64>,
+    /// Cost in millionths of the price's currency. Bites only where the settings hold a price.
+    pub max_cost_micros: Option<u64>,
+    /// Time, in milliseconds.
+    pub max_wall_ms: Option<u64>,
+    /// Fuel of all tool calls together.
+    pub max_fuel: Option<u64>,
+}
+
+impl Default for Budget {
+    /// 50 steps, 200 tool calls, an hour; enough for long tasks, and an end to stuck ones.
+    fn default() -> Self {
+        Self {
+            max_steps: 50,
+            max_tool_calls: 200,
+            max_input_tokens: None,
+            max_output_tokens: None,
+            max_cost_micros: None,
+            max_wall_ms: Some(3_600_000),
+            max_fuel: None,
+        }
+    }
+}
+
+/// One limit with what was used of it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) struct Meter {
+    pub(crate) name: &'static str,
+    pub(crate) used: u64,
+    pub(crate) limit: u64,
+    pub(crate) reason: StopReason,
+    /// A last turn without tools may still be asked.
+    pub(crate) hand_over: bool,
+}
+
+impl Meter {
+    pub(crate) fn is_used_up(&self) -> bool {
+        self.used >= self.limit
+    }
+
+    /// At four fifths, there is still time to wrap up.
+    pub(crate) fn is_low(&self) -> bool {
+        self.used.saturating_mul(5) >= self.limit.saturating_mul(4)
+    }
+}
+
+impl Budget {
+    /// The limits that are set, hard ones first: those decide when several are used up.
+    pub(crate) fn meters(&self, usage: &RunUsage) -> impl Iterator<Item = Meter> {
+        let meter =
+            |name, used, limit: Option<u64>, reason, hand_over| limit.map(|limit| Meter { name, used, limit, reason, hand_over });
+        [
+            meter("wall_ms", usage.wall_ms, self.max_wall_ms, StopReason::Deadline, false),
+            meter("input_tokens", usage.tokens.input_tokens, self.max_input_tokens, StopReason::MaxTokens, false),
+            meter("output_tokens", usage.tokens.output_tokens, self.max_output_tokens, StopReason::MaxTokens, false),
+            meter("cost_micros", usage.cost_micros, self.max_cost_micros, StopReason::MaxCost, false),
+            meter("fuel", usage.fuel, self.max_fuel, StopReason::MaxFuel, true),
+            meter("tool_calls", usage.tool_calls.into(), Some(self.max_tool_calls.into()), StopReason::MaxToolCalls, true),
+            meter("steps", usage.steps.into(), Some(self.max_steps.into()), StopReason::MaxSteps, true),
+        ]
+        .into_iter()
+        .flatten()
+    }
+}
+
+/// What a million tokens cost, in millionths of a currency: 2 500 000 is 2.50.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// A million input tokens that were not cached.
+    pub input: u64,
+    /// A million input tokens read from the provider's cache.
+    pub cached_input: u64,
+    /// A million output tokens.
+    pub output: u64,
+}
+
+impl Price {
+    /// The cost of some tokens, in millionths of the currency, rounded up.
+    pub fn cost_micros(&self, tokens: &TokenUsage) -> u64 {
+        let cached = tokens.cached_input_tokens.min(tokens.input_tokens);
+        let fresh = tokens.input_tokens - cached;
+        let total = u128::from(fresh) * u128::from(self.input)
+            + u128::from(cached) * u128::from(self.cached_input)
+            + u128::from(tokens.output_tokens) * u128::from(self.output);
+        u64::try_from(total.div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prices_cached_tokens_apart() {
+        let price = Price { input: 2_500_000, cached_input: 250_000, output: 10_000_000 };
+        let tokens = TokenUsage { input_tokens: 1_000, output_tokens: 100, cached_input_tokens: 400, reasoning_tokens: 50 };
+        assert_eq!(price.cost_micros(&tokens), 600 * 5 / 2 + 100 + 1_000);
+        let nonsense =
+            TokenUsage { input_tokens: 1, cached_input_tokens: u64::MAX, output_tokens: u64::MAX, reasoning_tokens: 0 };
+        assert!(price.cost_micros(&nonsense) > 0);
+    }
+
+    #[test]
+    fn each_limit_has_its_meter() {
+        let budget = Budget {
+            max_steps: 1,
+            max_tool_calls: 1,
+            max_input_tokens: Some(1),
+            max_output_tokens: Some(1),
+            max_cost_micros: Some(1),
+            max_wall_ms: Some(1),
+            max_fuel: Some(1),
+        };
+        let unused: Vec<_> = budget.meters(&RunUsage::default()).filter(Meter::is_used_up).collect();
+        assert_eq!(unused, []);
+        let used = RunUsage {
+            steps: 1,
+            tool_calls: 1,
+            tokens: TokenUsage { input_tokens: 1, output_tokens: 1, ..TokenUsage::default() },
+            cost_micros: 1,
+            fuel: 1,
+            memory_bytes: 1,
+            wall_ms: 1,
+        };
+        assert_eq!(budget.meters(&used).filter(Meter::is_used_up).count(), 7);
+    }
+}

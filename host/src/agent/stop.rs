@@ -1,0 +1,150 @@
+//! How a run ends: the named reason, the answer, and what it used.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::message::TokenUsage;
+use crate::tool::Failure;
+
+/// What a run came to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RunResult {
+    /// Why it ended.
+    pub stop_reason: StopReason,
+    /// The model's last text, where there is one; complete only if `stop_reason` is [`StopReason::EndTurn`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer: Option<String>,
+    /// What it used.
+    pub usage: RunUsage,
+    /// What went wrong, for ends other than an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<Failure>,
+}
+
+/// Why a run ended. The names are stable: scripts match on them.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum StopReason {
+    /// The model answered and asked for nothing more.
+    EndTurn,
+    /// The model was asked as often as it may be.
+    MaxSteps,
+    /// As many tools were called as may be.
+    MaxToolCalls,
+    /// The tokens, in or out, are used up.
+    MaxTokens,
+    /// The money is used up.
+    MaxCost,
+    /// The fuel for all tool calls together is used up.
+    MaxFuel,
+    /// The time is used up.
+    Deadline,
+    /// The same call gave the same result again and again.
+    LoopDetected,
+    /// The model called unknown tools, or called with unusable arguments, several turns in a row.
+    InvalidCalls,
+    /// The model said nothing, also after being nudged.
+    EmptyResponse,
+    /// The model's text was cut at its output limit.
+    OutputLimit,
+    /// The model refused.
+    Refusal,
+    /// The provider's filter stopped the answer.
+    ContentFilter,
+    /// The conversation does not fit the model's window, whatever is left out.
+    ContextOverflow,
+    /// The provider failed, retries included.
+    ModelError,
+    /// A hook ended the run.
+    HookStopped,
+    /// The caller ended the run.
+    Cancelled,
+}
+
+impl StopReason {
+    /// The name as it stands in events and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::EndTurn => "end_turn",
+            Self::MaxSteps => "max_steps",
+            Self::MaxToolCalls => "max_tool_calls",
+            Self::MaxTokens => "max_tokens",
+            Self::MaxCost => "max_cost",
+            Self::MaxFuel => "max_fuel",
+            Self::Deadline => "deadline",
+            Self::LoopDetected => "loop_detected",
+            Self::InvalidCalls => "invalid_calls",
+            Self::EmptyResponse => "empty_response",
+            Self::OutputLimit => "output_limit",
+            Self::Refusal => "refusal",
+            Self::ContentFilter => "content_filter",
+            Self::ContextOverflow => "context_overflow",
+            Self::ModelError => "model_error",
+            Self::HookStopped => "hook_stopped",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// Whether the task was done: the model gave its answer of its own accord.
+    pub fn is_success(self) -> bool {
+        self == Self::EndTurn
+    }
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a run used so far.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunUsage {
+    /// Turns asked of the model; summaries are not counted here, their tokens are.
+    pub steps: u32,
+    /// Tool calls that were started.
+    pub tool_calls: u32,
+    /// Tokens, as the provider counts them.
+    #[serde(flatten)]
+    pub tokens: TokenUsage,
+    /// Cost in millionths of the price's currency; 0 without a price.
+    pub cost_micros: u64,
+    /// Fuel of all tool calls.
+    pub fuel: u64,
+    /// The largest peak of linear memory of any tool call, in bytes.
+    pub memory_bytes: u64,
+    /// Time that the run was worked on, in milliseconds; a pause between two processes is not counted.
+    pub wall_ms: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_is_serialised() {
+        for reason in [
+            StopReason::EndTurn,
+            StopReason::MaxSteps,
+            StopReason::MaxToolCalls,
+            StopReason::MaxTokens,
+            StopReason::MaxCost,
+            StopReason::MaxFuel,
+            StopReason::Deadline,
+            StopReason::LoopDetected,
+            StopReason::InvalidCalls,
+            StopReason::EmptyResponse,
+            StopReason::OutputLimit,
+            StopReason::Refusal,
+            StopReason::ContentFilter,
+            StopReason::ContextOverflow,
+            StopReason::ModelError,
+            StopReason::HookStopped,
+            StopReason::Cancelled,
+        ] {
+            assert_eq!(serde_json::to_value(reason).expect("serialises"), reason.as_str());
+        }
+    }
+}
