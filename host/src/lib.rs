@@ -1,0 +1,31 @@
+//! Honeycomb: AI agents whose tools run as WASI components in a sandbox, with only what a policy grants.
+//!
+//! # Layout
+//!
+//! Imports point inward, as `ARCHITECTURE.md` says, and a test keeps it so. In reading order:
+//!
+//! - [`message`], [`tool`]: the shared vocabulary, and the trait `Tools`: all that the agent sees of tools;
+//! - [`policy`]: what a plugin may do; pure;
+//! - [`sandbox`]: wasmtime, and only here;
+//! - [`registry`]: the only path from a call to its effect;
+//! - [`provider`], [`agent`]: the model, and the loop;
+//! - [`cli`]: the command line.
+
+pub mod json;
+pub mod message;
+pub mod text;
+pub mod tool;
+
+pub mod approval;
+pub mod policy;
+pub mod secret;
+
+pub mod sandbox;
+
+pub mod registry;
+
+pub mod agent;
+pub mod provider;
+
+pub mod cli;
+pub mod config;
