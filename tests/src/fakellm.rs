@@ -1,0 +1,279 @@
+//! A model server for tests that says exactly the bytes its script says, when it says so.
+//!
+//! Plain TCP and HTTP/1.1, one request a connection: chunk boundaries, stalls and broken connections are part of the script, which a
+//! library that speaks correct HTTP would not allow. With [`FakeLlm::strict`] it also refuses what the real providers refuse.
+
+pub mod render;
+pub mod validate;
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+/// The largest request that it reads, in bytes.
+const MAX_REQUEST: usize = 64 << 20;
+
+/// A running server. It stops when it is dropped.
+#[derive(Debug)]
+pub struct FakeLlm {
+    address: SocketAddr,
+    shared: Arc<Mutex<Shared>>,
+    task: JoinHandle<()>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    exchanges: VecDeque<Exchange>,
+    requests: Vec<RecordedRequest>,
+    validator: Option<Validator>,
+}
+
+/// Checks a request's body; the error is what the provider would say with status 400.
+pub type Validator = fn(&Value) -> Result<(), String>;
+
+/// A request as it came in.
+#[derive(Clone, Debug)]
+pub struct RecordedRequest {
+    /// `POST`, usually.
+    pub method: String,
+    /// The path, with its query.
+    pub path: String,
+    /// Header names in lower case, and values.
+    pub headers: Vec<(String, String)>,
+    /// The body; null if it is not JSON.
+    pub body: Value,
+}
+
+impl RecordedRequest {
+    /// A header's value.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+}
+
+/// One scripted answer.
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    status: u16,
+    headers: Vec<(String, String)>,
+    before_headers: Option<Signal>,
+    steps: Vec<Step>,
+}
+
+/// What the server does next.
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Sends bytes at once.
+    Bytes(Vec<u8>),
+    /// Waits until somebody fires the signal; one that nobody fires is a stall.
+    Wait(Signal),
+    /// Waits for a time, for tests of time limits.
+    Pause(std::time::Duration),
+    /// Closes the connection in order. The end of the steps does the same.
+    Close,
+    /// Resets the connection.
+    Reset,
+}
+
+/// Tells the server to go on.
+#[derive(Clone, Debug, Default)]
+pub struct Signal(Arc<Notify>);
+
+impl Signal {
+    /// Lets one waiting step, or the next to wait, go on.
+    pub fn fire(&self) {
+        self.0.notify_one();
+    }
+}
+
+impl Exchange {
+    /// An answer with a status, a content type and no body yet.
+    pub fn new(status: u16, content_type: &str) -> Self {
+        let headers = vec![("content-type".to_owned(), content_type.to_owned())];
+        Self { status, headers, before_headers: None, steps: Vec::new() }
+    }
+
+    /// A JSON answer.
+    pub fn json(status: u16, body: &Value) -> Self {
+        Self::new(status, "application/json").bytes(body.to_string())
+    }
+
+    /// A stream of server-sent events, all sent at once.
+    pub fn stream(body: impl Into<Vec<u8>>) -> Self {
+        Self::new(200, "text/event-stream; charset=utf-8").bytes(body)
+    }
+
+    /// Adds a header, or replaces the content type.
+    #[must_use]
+    pub fn header(mut self, name: &str, value: &str) -> Self {
+        self.headers.retain(|(found, _)| found != name);
+        self.headers.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Removes a header.
+    #[must_use]
+    pub fn without_header(mut self, name: &str) -> Self {
+        self.headers.retain(|(found, _)| found != name);
+        self
+    }
+
+    /// Sends nothing, not even the status, before the signal.
+    #[must_use]
+    pub fn before_headers(mut self, signal: Signal) -> Self {
+        self.before_headers = Some(signal);
+        self
+    }
+
+    /// Adds bytes to the body.
+    #[must_use]
+    pub fn bytes(self, bytes: impl Into<Vec<u8>>) -> Self {
+        self.step(Step::Bytes(bytes.into()))
+    }
+
+    /// Adds a step.
+    #[must_use]
+    pub fn step(mut self, step: Step) -> Self {
+        self.steps.push(step);
+        self
+    }
+}
+
+impl FakeLlm {
+    /// Starts a server on loopback that gives these answers in turn, and status 500 after the last.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of binding to a port.
+    pub async fn start(exchanges: impl IntoIterator<Item = Exchange>) -> std::io::Result<Self> {
+        Self::listen(exchanges, None).await
+    }
+
+    /// Like [`FakeLlm::start`], and answers 400 to requests that the validator refuses, without using up an answer.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of binding to a port.
+    pub async fn strict(exchanges: impl IntoIterator<Item = Exchange>, validator: Validator) -> std::io::Result<Self> {
+        Self::listen(exchanges, Some(validator)).await
+    }
+
+    async fn listen(exchanges: impl IntoIterator<Item = Exchange>, validator: Option<Validator>) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+        let address = listener.local_addr()?;
+        let exchanges = exchanges.into_iter().collect();
+        let shared = Arc::new(Mutex::new(Shared { exchanges, requests: Vec::new(), validator }));
+        let server = Arc::clone(&shared);
+        let task = tokio::spawn(async move {
+            let mut connections = tokio::task::JoinSet::new();
+            while let Ok((stream, _)) = listener.accept().await {
+                let shared = Arc::clone(&server);
+                // A client that goes away is part of many tests.
+                connections.spawn(async move { serve(stream, &shared).await.unwrap_or_default() });
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Ok(Self { address, shared, task })
+    }
+
+    /// The server's address, as `http://127.0.0.1:PORT`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The requests so far.
+    pub fn requests(&self) -> Vec<RecordedRequest> {
+        lock(&self.shared).requests.clone()
+    }
+
+    /// How many answers have not been given.
+    pub fn remaining(&self) -> usize {
+        lock(&self.shared).exchanges.len()
+    }
+}
+
+impl Drop for FakeLlm {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(mut stream: TcpStream, shared: &Mutex<Shared>) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let Some(request) = read_request(&mut stream).await? else { return Ok(()) };
+    let exchange = {
+        let mut shared = lock(shared);
+        let refusal = shared.validator.and_then(|validate| validate(&request.body).err());
+        let is_anthropic = request.path.ends_with("/messages");
+        shared.requests.push(request);
+        match refusal {
+            Some(message) if is_anthropic => Exchange::json(400, &render::anthropic_error("invalid_request_error", &message)),
+            Some(message) => Exchange::json(400, &render::openai_error("invalid_request_error", &message)),
+            None => shared.exchanges.pop_front().unwrap_or_else(|| Exchange::new(500, "text/plain").bytes("no answer is left")),
+        }
+    };
+    if let Some(signal) = &exchange.before_headers {
+        signal.0.notified().await;
+    }
+    let mut head = format!("HTTP/1.1 {} Scripted\r\nconnection: close\r\n", exchange.status);
+    for (name, value) in &exchange.headers {
+        head.push_str(&format!("{name}: {value}\r\n"));
+    }
+    head.push_str("\r\n");
+    stream.write_all(head.as_bytes()).await?;
+    for step in exchange.steps {
+        match step {
+            Step::Bytes(bytes) => {
+                stream.write_all(&bytes).await?;
+                stream.flush().await?;
+            }
+            Step::Wait(signal) => signal.0.notified().await,
+            Step::Pause(duration) => tokio::time::sleep(duration).await,
+            Step::Close => break,
+            Step::Reset => {
+                stream.set_zero_linger()?;
+                return Ok(());
+            }
+        }
+    }
+    stream.shutdown().await
+}
+
+async fn read_request(stream: &mut TcpStream) -> std::io::Result<Option<RecordedRequest>> {
+    let mut received = Vec::new();
+    let head_end = loop {
+        if let Some(end) = received.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end;
+        }
+        if received.len() > MAX_REQUEST || stream.read_buf(&mut received).await? == 0 {
+            return Ok(None);
+        }
+    };
+    let head = String::from_utf8_lossy(&received[..head_end]).into_owned();
+    let mut lines = head.lines();
+    let mut first = lines.next().unwrap_or_default().split(' ').map(str::to_owned);
+    let (method, path) = (first.next().unwrap_or_default(), first.next().unwrap_or_default());
+    let headers: Vec<(String, String)> = lines
+        .filter_map(|line| line.split_once(':'))
+        .map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim().to_owned()))
+        .collect();
+    let length = headers.iter().find(|(name, _)| name == "content-length").and_then(|(_, value)| value.parse().ok()).unwrap_or(0);
+    let mut body = received.split_off(head_end + 4);
+    while body.len() < length && body.len() <= MAX_REQUEST {
+        if stream.read_buf(&mut body).await? == 0 {
+            return Ok(None);
+        }
+    }
+    let body = serde_json::from_slice(&body).unwrap_or(Value::Null);
+    Ok(Some(RecordedRequest { method, path, headers, body }))
+}

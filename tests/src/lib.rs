@@ -1,0 +1,8 @@
+//! The test harness: the real program with real plugins, guests made to order, and servers that answer from a script.
+
+pub mod alone;
+pub mod fakellm;
+pub mod guest;
+pub mod host;
+pub mod news;
+pub mod web;
