@@ -91,19 +91,13 @@ fn a_denial_names_plugin_tool_rule_and_what_would_allow_it() {
 }
 
 #[test]
-fn the_lines_for_other_arguments_allow_exactly_those() {
+fn no_rule_is_suggested_that_the_models_arguments_would_write() {
     let text = format!("version = 1\n[[plugins.p.tools]]\nname = \"x\"\ndecision = \"allow\"\n{ACME}\n");
-    let parse = |text: &str| {
-        let source = PolicySource { name: Arc::from("p.toml"), text, base_dir: PathBuf::from("/policy") };
-        Policy::parse(&[source]).expect("valid")
-    };
-    for value in [json!("evil/\"x\\"), json!(5), json!(true)] {
-        let arguments = json!({ "repo": value });
-        let hint = parse(&text).decide_value("p", "x", &arguments).hint.expect("a hint");
-        let lines = hint.split_once('\n').expect("lines").1;
-        let policy = parse(&format!("{text}{lines}\n"));
-        assert_eq!(policy.decide_value("p", "x", &arguments).verdict, Verdict::Allow, "{lines}");
-        assert_eq!(policy.decide_value("p", "x", &json!({"repo": "other"})).verdict, Verdict::Deny, "{lines}");
+    let source = PolicySource { name: Arc::from("p.toml"), text: &text, base_dir: PathBuf::from("/policy") };
+    let policy = Policy::parse(&[source]).expect("valid");
+    for value in [json!("evil/\"x\\"), json!("acme\u{200b}"), json!(5), json!(true), json!(null)] {
+        let hint = policy.decide_value("p", "x", &json!({ "repo": value })).hint.expect("a hint");
+        assert!(hint.contains("p.toml:2") && !hint.contains("[["), "{hint}");
     }
 }
 
