@@ -30,15 +30,5 @@ pub use run::{CheckedCall, PendingApproval, PendingCall, Phase, Run, RunError, R
 pub use runner::{RunHandle, Runner, RunnerSettings};
 pub use stop::{RunResult, RunUsage, StopReason};
 
-/// Bytes as lower-case hexadecimal digits.
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut out, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
-}
-
 #[cfg(test)]
 mod testing;

@@ -48,7 +48,7 @@ pub use rules::{CallLimit, Decision, ToolPattern, ToolRule, ToolRules, Verdict};
 pub use suggest::{PluginFacts, ToolFacts, suggest};
 pub use testing::{CaseFailure, TestReport, run_cases};
 
-use crate::text::clean_line;
+use crate::text::{clean_line, hex};
 use rules::Arguments;
 
 /// One policy file, as it was read.
@@ -177,7 +177,7 @@ fn digest(sources: &[PolicySource<'_>]) -> String {
         [one] => *one,
         several => Sha256::digest(several.concat()),
     };
-    whole.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex(&whole)
 }
 
 #[cfg(test)]

@@ -26,6 +26,16 @@ pub fn clean_line(text: &str, max_bytes: usize) -> String {
     clean(text, max_bytes).replace(['\n', '\t'], " ")
 }
 
+/// Writes bytes as lower-case hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    use std::fmt::Write as _;
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
 /// Whether a reader would not see this character, or a terminal would act on it.
 ///
 /// The bidirectional controls are those of Unicode Standard Annex 9 ("Trojan Source", CVE-2021-42574); tag characters carry hidden

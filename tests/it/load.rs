@@ -8,16 +8,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use honeycomb_host::sandbox::load::{LoadLimits, LoadOptions, Loaded, Loader, Problem, plain_engine};
+use honeycomb_tests::host::host_program;
 use honeycomb_tests::news::tell;
-
-/// The host's program, which cargo builds beside the directory of this test.
-fn host_program() -> PathBuf {
-    let test = std::env::current_exe().expect("a path");
-    let target = test.parent().and_then(Path::parent).expect("target/debug/deps");
-    let program = target.join("honeycomb-host");
-    assert!(program.exists(), "{} is missing: run `cargo build -p honeycomb-host`", program.display());
-    program
-}
 
 fn options() -> LoadOptions {
     LoadOptions::new(host_program())

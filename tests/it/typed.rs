@@ -5,9 +5,9 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use honeycomb_tests::host::{host_program, workspace};
 use serde_json::{Value, json};
 
 /// A name of 129 characters, as it is shortened.
@@ -90,7 +90,7 @@ impl Host {
     }
 
     fn run_with(&self, arguments: &[&str], input: &str) -> Value {
-        let mut child = Command::new(program())
+        let mut child = Command::new(host_program())
             .current_dir(self.directory.path())
             .args(["--json", "--policy", "policy.toml", "--cache-dir"])
             // Kept between runs: a component of this size takes a quarter of a minute to compile.
@@ -222,18 +222,6 @@ fn serve() -> String {
         }
     });
     address
-}
-
-fn workspace() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ lies in the workspace")
-}
-
-/// The host's program, which cargo builds beside the directory of this test.
-fn program() -> PathBuf {
-    let test = std::env::current_exe().expect("a path");
-    let program = test.parent().and_then(Path::parent).expect("target/debug/deps").join("honeycomb-host");
-    assert!(program.exists(), "{} is missing: run `cargo build -p honeycomb-host`", program.display());
-    program
 }
 
 /// Says so where `cargo test` does not hide it.

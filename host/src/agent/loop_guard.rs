@@ -85,7 +85,7 @@ fn signature(call: &ToolCall, result: &str) -> String {
         hash.update((part.len() as u64).to_le_bytes());
         hash.update(part.as_bytes());
     }
-    super::hex(&hash.finalize()[..16])
+    crate::text::hex(&hash.finalize()[..16])
 }
 
 /// JSON with sorted keys and without spaces.

@@ -10,6 +10,7 @@ use super::output::{self, CliError};
 use super::{Common, host, starter};
 use crate::policy::Policy;
 use crate::policy::Requests;
+use crate::text::hex;
 use crate::tool::{ErrorCode, Failure};
 
 pub(super) async fn inspect(common: &Common, file: &Path) -> Result<ExitCode, CliError> {
@@ -35,7 +36,7 @@ pub(super) async fn inspect(common: &Common, file: &Path) -> Result<ExitCode, Cl
         output::print_json(&json!({
             "file": file.display().to_string(),
             "kind": plugin.kind.as_str(),
-            "sha256": output::hex(&plugin.sha256),
+            "sha256": hex(&plugin.sha256),
             "bytes": plugin.bytes,
             "imports": plugin.imports,
             "requests": plugin.requests_text,
@@ -48,7 +49,7 @@ pub(super) async fn inspect(common: &Common, file: &Path) -> Result<ExitCode, Cl
     let mut text = String::new();
     let _ = writeln!(text, "{}", file.display());
     let _ = writeln!(text, "  kind    {}", plugin.kind.as_str());
-    let _ = writeln!(text, "  sha256  {}", output::hex(&plugin.sha256));
+    let _ = writeln!(text, "  sha256  {}", hex(&plugin.sha256));
     let _ = writeln!(text, "  size    {}", output::bytes(plugin.bytes));
     for import in &plugin.imports {
         let _ = writeln!(text, "  import  {import}");

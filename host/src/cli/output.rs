@@ -1,6 +1,5 @@
 //! Printing, errors and exit codes.
 
-use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -199,14 +198,6 @@ pub(super) fn count(number: u64) -> String {
         grouped.push(digit);
     }
     grouped
-}
-
-/// Formats a digest.
-pub(super) fn hex(digest: &[u8]) -> String {
-    digest.iter().fold(String::with_capacity(digest.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 #[cfg(test)]

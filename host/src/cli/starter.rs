@@ -1,14 +1,14 @@
 //! The starter policy for plugins that are loaded.
 
-use super::output;
 use crate::policy::Requests;
 use crate::policy::{PluginFacts, ToolFacts, suggest};
 use crate::registry::PluginEntry;
 use crate::sandbox::PluginTool;
+use crate::text::hex;
 
 /// A starter for all tools of some plugins.
 pub(super) fn of_plugins(entries: &[&PluginEntry]) -> String {
-    let digests: Vec<String> = entries.iter().map(|entry| output::hex(&entry.plugin.sha256)).collect();
+    let digests: Vec<String> = entries.iter().map(|entry| hex(&entry.plugin.sha256)).collect();
     let tools: Vec<Vec<ToolFacts<'_>>> = entries.iter().map(|entry| facts(entry.plugin.tools.iter())).collect();
     let plugins: Vec<PluginFacts<'_>> = entries
         .iter()
@@ -31,7 +31,7 @@ pub(super) fn of_tools<'a>(
     tools: impl Iterator<Item = &'a PluginTool>,
     requests: Option<&Requests>,
 ) -> String {
-    let digest = output::hex(sha256);
+    let digest = hex(sha256);
     suggest(&[PluginFacts { id, sha256: Some(&digest), tools: &facts(tools), requests }])
 }
 

@@ -11,6 +11,7 @@ use crate::policy::FsMode;
 use crate::policy::{Policy, Verdict};
 use crate::registry::{LoadSelection, PluginEntry, model_name};
 use crate::sandbox::PluginTool;
+use crate::text::hex;
 
 /// How much of a description stands beside its tool.
 const SHOWN_CHARACTERS: usize = 90;
@@ -30,13 +31,8 @@ pub(super) async fn tools(common: &Common) -> Result<ExitCode, CliError> {
     }
     let mut text = String::new();
     for entry in registry.plugins() {
-        let _ = writeln!(
-            text,
-            "{}  ({}, sha256 {})",
-            entry.id,
-            output::bytes(entry.plugin.bytes),
-            &output::hex(&entry.plugin.sha256)[..12]
-        );
+        let _ =
+            writeln!(text, "{}  ({}, sha256 {})", entry.id, output::bytes(entry.plugin.bytes), &hex(&entry.plugin.sha256)[..12]);
         for tool in entry.plugin.tools.iter() {
             let decision = decision(registry.policy(), &entry.id, &tool.name);
             let first_line: String = tool.description.lines().next().unwrap_or_default().chars().take(SHOWN_CHARACTERS).collect();
@@ -73,7 +69,7 @@ fn describe(entry: &PluginEntry, policy: &Policy) -> Value {
     json!({
         "plugin": entry.id,
         "path": entry.path.display().to_string(),
-        "sha256": output::hex(&entry.plugin.sha256),
+        "sha256": hex(&entry.plugin.sha256),
         "from_cache": entry.plugin.from_cache,
         "tools": tools,
         "grants": grants(entry),

@@ -29,7 +29,7 @@ use wasmtime::Engine;
 
 use self::mac::Hmac;
 use super::artifact::Artifact;
-use super::file::hex;
+use crate::text::hex;
 
 /// Ends every entry. The number is the format's version.
 const MAGIC: &[u8; 16] = b"honeycomb-cache1";

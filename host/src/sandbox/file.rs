@@ -43,19 +43,10 @@ impl PluginFile {
         }
         let sha256: [u8; 32] = Sha256::digest(&bytes).into();
         if let Some(pin) = pin.filter(|pin| *pin != sha256) {
-            return Err(Problem::Pin { pinned: hex(&pin), actual: hex(&sha256) });
+            return Err(Problem::Pin { pinned: crate::text::hex(&pin), actual: crate::text::hex(&sha256) });
         }
         Ok(Self { bytes, sha256 })
     }
-}
-
-/// Writes bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 fn open(path: &Path) -> Result<File, Problem> {
@@ -151,7 +142,7 @@ mod tests {
         // FIPS 180-2, appendix B.1.
         let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
         let good = PluginFile::read(&path, 8, None).expect("read").sha256;
-        assert_eq!(hex(&good), digest);
+        assert_eq!(crate::text::hex(&good), digest);
         assert!(PluginFile::read(&path, 8, Some(good)).is_ok());
         let error = PluginFile::read(&path, 8, Some([0; 32])).err().expect("refused");
         assert!(error.to_string().contains(digest) && error.hint().is_some_and(|hint| hint.contains(digest)), "{error}");

@@ -1,6 +1,5 @@
 //! A sandbox with one guest in it.
 
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use honeycomb_host::policy::Grants;
@@ -8,6 +7,7 @@ use honeycomb_host::policy::Limits;
 use honeycomb_host::sandbox::{Bound, Call, Plugin, Sandbox, SandboxOptions};
 use honeycomb_host::tool::ToolOutcome;
 use honeycomb_tests::guest::Guest;
+use honeycomb_tests::host::host_program;
 use tokio_util::sync::CancellationToken;
 
 /// A sandbox and a directory for its plugins.
@@ -44,14 +44,6 @@ impl Fixture {
     pub(super) async fn call(&self, bound: &Bound) -> ToolOutcome {
         self.sandbox.call(bound, call()).await
     }
-}
-
-/// The host's program, which cargo builds beside the directory of this test; it compiles plugins.
-fn host_program() -> PathBuf {
-    let test = std::env::current_exe().expect("a path");
-    let program = test.parent().and_then(Path::parent).expect("target/debug/deps").join("honeycomb-host");
-    assert!(program.exists(), "{} is missing: run `cargo build -p honeycomb-host`", program.display());
-    program
 }
 
 pub(super) fn call() -> Call {

@@ -18,7 +18,7 @@ const MAX_PAGE: u64 = 16 * 1024;
 
 /// What stands in for a result: the same for the same result, whenever it is made.
 pub(crate) fn stub(call_id: &str, text: &str) -> String {
-    let digest = super::super::hex(&Sha256::digest(text)[..8]);
+    let digest = crate::text::hex(&Sha256::digest(text)[..8]);
     format!("[trimmed: {} bytes, sha256 {digest}…; {READ_RESULT}({{\"id\":\"{call_id}\"}}) reads it]", text.len())
 }
 

@@ -46,8 +46,8 @@ impl Hmac {
 
 #[cfg(test)]
 mod tests {
-    use super::super::super::file::hex;
     use super::*;
+    use crate::text::hex;
 
     #[test]
     fn gives_the_tags_of_rfc_4231() {
