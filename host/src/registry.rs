@@ -1,5 +1,6 @@
 //! The tool registry: finds a tool, checks its arguments, asks the policy, and runs it in the sandbox. The only path to a call.
 
+mod live;
 mod load;
 mod name;
 
@@ -16,6 +17,7 @@ use crate::tool::{
     Approval, BoxFuture, CallContext, Check, ErrorCode, Failure, Question, ToolHints, ToolOutcome, ToolSpec, Tools,
 };
 
+pub use live::LiveRegistry;
 pub use load::{LoadFailure, LoadReport, LoadSelection, PluginEntry, RegistryError};
 pub use name::model_name;
 

@@ -14,7 +14,7 @@ use crate::agent::{Observer, Price, Runner, RunnerSettings, StopReason, SystemPr
 use crate::approval::{Approver, DenyAll};
 use crate::config::Config;
 use crate::provider::price;
-use crate::registry::LoadSelection;
+use crate::registry::{LiveRegistry, LoadSelection};
 
 pub(super) async fn run(common: &Common, task: &str) -> Result<ExitCode, CliError> {
     if task.trim().is_empty() {
@@ -46,8 +46,10 @@ pub(super) async fn open_runner(common: &Common) -> Result<Arc<Runner>, CliError
     let settings = runner_settings(common, &config, provider.model())?;
     let observer: Arc<dyn Observer> = if common.json { Arc::new(JsonView) } else { Arc::new(LiveView::new()) };
     let approver: Arc<dyn Approver> = if approve::can_ask() { Arc::new(TerminalApprover::default()) } else { Arc::new(DenyAll) };
-    let runner =
-        Runner::new(provider, Arc::new(registry)).with_approver(approver).with_observer(observer).with_settings(settings);
+    let runner = Runner::new(provider, Arc::new(LiveRegistry::new(registry)))
+        .with_approver(approver)
+        .with_observer(observer)
+        .with_settings(settings);
     Ok(Arc::new(runner))
 }
 
