@@ -1,21 +1,24 @@
 //! The tool registry: finds a tool, checks its arguments, asks the policy, and runs it in the sandbox. The only path to a call.
 
+mod count;
 mod live;
 mod load;
 mod name;
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::{Map, Value};
 
 use crate::message::{ToolCall, ToolStatus};
-use crate::policy::{Decision, Policy, Verdict};
+use crate::policy::{Decision, Policy, StandingCall, StandingGrants, Verdict};
 use crate::sandbox::{Bound, Call, PluginTool, Sandbox};
 use crate::text;
 use crate::tool::{
     Approval, BoxFuture, CallContext, Check, ErrorCode, Failure, Question, ToolHints, ToolOutcome, ToolSpec, Tools,
 };
+
+use count::Counters;
 
 pub use live::LiveRegistry;
 pub use load::{LoadFailure, LoadReport, LoadSelection, PluginEntry, RegistryError};
@@ -34,9 +37,12 @@ pub struct ToolRegistry {
     /// By model-visible name. The policy is asked about the raw names in here, never about the visible one.
     tools: BTreeMap<String, ToolRef>,
     specs: Arc<[ToolSpec]>,
-    /// Calls that counted against a rule's `max_calls`, by run and rule.
-    counts: Mutex<HashMap<String, HashMap<Arc<str>, u64>>>,
+    counters: Arc<Counters>,
+    standing: SharedGrants,
 }
+
+/// Standing approvals, shared with whoever writes down a person's answer.
+pub type SharedGrants = Arc<RwLock<StandingGrants>>;
 
 /// Where a model-visible name leads.
 #[derive(Clone, Debug)]
@@ -50,8 +56,11 @@ struct Admitted<'a> {
     bound: &'a Bound,
     tool: &'a PluginTool,
     plugin: &'a str,
-    arguments: Map<String, Value>,
+    arguments: Value,
     decision: Decision,
+    sha256: String,
+    /// A person has approved exactly this call for good.
+    standing: bool,
 }
 
 impl Tools for ToolRegistry {
@@ -63,8 +72,8 @@ impl Tools for ToolRegistry {
         match self.admit(call) {
             Err(outcome) => Check::Refused(outcome),
             Ok(admitted) => match admitted.decision.verdict {
-                Verdict::Ask => Check::Ask(Box::new(admitted.question())),
-                Verdict::Allow | Verdict::Deny => Check::Ready,
+                Verdict::Ask if !admitted.standing => Check::Ask(Box::new(admitted.question())),
+                Verdict::Allow | Verdict::Ask | Verdict::Deny => Check::Ready,
             },
         }
     }
@@ -78,13 +87,14 @@ impl Tools for ToolRegistry {
             if let Err(failure) = admitted.approved(context.approval) {
                 return ToolOutcome::refused(ToolStatus::Denied, failure);
             }
-            if let Err(failure) = self.count(&context.run_id, &admitted) {
+            let name = format!("{}/{}", admitted.plugin, admitted.tool.name);
+            if let Err(failure) = self.counters.count(&context.run_id, &name, &admitted.decision.limits) {
                 return ToolOutcome::refused(ToolStatus::Denied, failure);
             }
             let sandbox_call = Call {
                 tool: admitted.tool.name.clone(),
                 // Not the model's text: what was validated and judged is what the tool gets.
-                arguments: Value::Object(admitted.arguments).to_string(),
+                arguments: admitted.arguments.to_string(),
                 call_id: call.id.clone(),
                 run_id: context.run_id,
                 idempotency_key: context.idempotency_key,
@@ -97,7 +107,7 @@ impl Tools for ToolRegistry {
     }
 
     fn end_run(&self, run_id: &str) {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).remove(run_id);
+        self.counters.end_run(run_id);
     }
 }
 
@@ -105,6 +115,18 @@ impl ToolRegistry {
     /// The policy that the registry enforces.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// Runs what a person has approved for good without asking again.
+    #[must_use]
+    pub fn with_standing(mut self, standing: StandingGrants) -> Self {
+        self.standing = Arc::new(RwLock::new(standing));
+        self
+    }
+
+    /// The standing approvals, for whoever writes down a person's answer; nothing that the model can call does.
+    pub fn standing(&self) -> SharedGrants {
+        Arc::clone(&self.standing)
     }
 
     /// The plugins, by id.
@@ -142,35 +164,23 @@ impl ToolRegistry {
         if decision.verdict == Verdict::Deny {
             return Err(refuse(ToolStatus::Denied, denial(&decision)));
         }
-        Ok(Admitted { bound: &entry.bound, tool, plugin: &entry.id, arguments, decision })
+        let arguments = Value::Object(arguments);
+        let sha256 = text::hex(&entry.plugin.sha256);
+        let standing = self.stands(&entry.id, &sha256, &tool.name, &decision, &arguments);
+        Ok(Admitted { bound: &entry.bound, tool, plugin: &entry.id, arguments, decision, sha256, standing })
+    }
+
+    /// Whether a person said "always" to this very call. Only an `ask` can be answered: nothing here turns a denial.
+    fn stands(&self, plugin: &str, sha256: &str, tool: &str, decision: &Decision, arguments: &Value) -> bool {
+        let Some(rule_id) = decision.rule_id.as_deref().filter(|_| decision.verdict == Verdict::Ask) else { return false };
+        let standing = self.standing.read().unwrap_or_else(PoisonError::into_inner);
+        standing.covers(&StandingCall { plugin, sha256, tool, rule_id, arguments })
     }
 
     fn unknown(&self, name: &str) -> Failure {
         let names: Vec<&str> = self.specs.iter().map(|spec| spec.name.as_str()).collect();
         let hint = if names.is_empty() { "there are no tools".to_owned() } else { format!("the tools are {}", names.join(", ")) };
         Failure::new(ErrorCode::TOOL_UNKNOWN, format!("there is no tool `{}`", text::clean_line(name, 64))).hint(hint)
-    }
-
-    /// Counts a call against the `max_calls` of every rule that matched it: all of them, or none when one is used up.
-    fn count(&self, run_id: &str, admitted: &Admitted<'_>) -> Result<(), Failure> {
-        let limits = &admitted.decision.max_calls;
-        if limits.is_empty() {
-            return Ok(());
-        }
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts = counts.entry(run_id.to_owned()).or_default();
-        if let Some(used_up) = limits.iter().find(|limit| counts.get(&limit.key).is_some_and(|count| *count >= limit.max_calls)) {
-            let message = format!(
-                "`{}/{}` may be called {} times in a run, and was",
-                admitted.plugin, admitted.tool.name, used_up.max_calls
-            );
-            return Err(Failure::new(ErrorCode::LIMIT_CALLS, message)
-                .hint(format!("raise `max_calls` of the rule at {}, or do without this tool", used_up.key)));
-        }
-        for limit in limits {
-            *counts.entry(Arc::clone(&limit.key)).or_default() += 1;
-        }
-        Ok(())
     }
 }
 
@@ -179,8 +189,10 @@ impl Admitted<'_> {
         Question {
             plugin: self.plugin.to_owned(),
             tool: self.tool.name.clone(),
-            arguments: Value::Object(self.arguments.clone()),
+            arguments: self.arguments.clone(),
             rule: self.decision.rule.as_ref().map(ToString::to_string).unwrap_or_default(),
+            rule_id: self.decision.rule_id.as_deref().unwrap_or_default().to_owned(),
+            sha256: self.sha256.clone(),
             hints: self.tool.hints,
         }
     }
@@ -188,7 +200,8 @@ impl Admitted<'_> {
     /// An `ask` runs only with a person's yes; everything else needs none.
     fn approved(&self, approval: Option<Approval>) -> Result<(), Failure> {
         let refusal = match (self.decision.verdict, approval) {
-            (Verdict::Allow, _) | (Verdict::Ask, Some(Approval::Once | Approval::ForRun)) => return Ok(()),
+            (Verdict::Allow, _) | (Verdict::Ask, Some(Approval::Once | Approval::ForRun | Approval::Always)) => return Ok(()),
+            (Verdict::Ask, None) if self.standing => return Ok(()),
             (Verdict::Ask, Some(Approval::No)) => "a person refused it",
             (Verdict::Ask, None) => "nobody is there to ask",
             (Verdict::Deny, _) => "the policy denies it",

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::approve::{self, TerminalApprover};
+use super::grants::GrantsFile;
 use super::model::{load_config, open_provider};
 use super::output::{self, CliError};
 use super::view::{JsonView, LiveView};
@@ -45,7 +46,11 @@ pub(super) async fn open_runner(common: &Common) -> Result<Arc<Runner>, CliError
     }
     let settings = runner_settings(common, &config, provider.model())?;
     let observer: Arc<dyn Observer> = if common.json { Arc::new(JsonView) } else { Arc::new(LiveView::new()) };
-    let approver: Arc<dyn Approver> = if approve::can_ask() { Arc::new(TerminalApprover::default()) } else { Arc::new(DenyAll) };
+    let approver: Arc<dyn Approver> = if approve::can_ask() {
+        Arc::new(TerminalApprover::with_grants(GrantsFile::open(common, registry.standing())))
+    } else {
+        Arc::new(DenyAll)
+    };
     let runner = Runner::new(provider, Arc::new(LiveRegistry::new(registry)))
         .with_approver(approver)
         .with_observer(observer)

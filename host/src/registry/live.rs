@@ -26,8 +26,14 @@ impl LiveRegistry {
     }
 
     /// Puts another registry in its place. Whoever waits on [`LiveRegistry::changed`] is told.
-    pub fn swap(&self, registry: ToolRegistry) {
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(registry);
+    ///
+    /// What was counted stays counted, and what a person approved for good stays approved, under a rule that is still the same.
+    pub fn swap(&self, mut registry: ToolRegistry) {
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        registry.counters = Arc::clone(&current.counters);
+        registry.standing = Arc::clone(&current.standing);
+        *current = Arc::new(registry);
+        drop(current);
         self.generation.send_modify(|generation| *generation += 1);
     }
 
