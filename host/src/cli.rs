@@ -7,6 +7,7 @@ mod audit;
 mod call;
 mod chat;
 mod doctor;
+mod grants;
 mod host;
 mod inspect;
 mod model;
@@ -19,6 +20,7 @@ mod signals;
 mod starter;
 mod terminal;
 mod tools;
+mod trusted;
 mod view;
 
 use std::path::PathBuf;
@@ -84,6 +86,9 @@ struct Common {
     /// Where compiled plugins are kept [default: $XDG_CACHE_HOME/honeycomb]
     #[arg(long, global = true, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
+    /// Where "always" answers to questions are kept [default: honeycomb/grants.toml in the state directory]
+    #[arg(long, global = true, value_name = "FILE")]
+    grants: Option<PathBuf>,
     /// Where plugins' key-value data is kept [default: $XDG_STATE_HOME/honeycomb]
     #[arg(long, global = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,

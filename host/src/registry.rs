@@ -1,26 +1,26 @@
 //! The tool registry: finds a tool, checks its arguments, asks the policy, and runs it in the sandbox. The only path to a call.
 
 mod audited;
-mod counts;
+mod count;
 mod live;
 mod load;
 mod name;
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::{Map, Value};
 
 use crate::audit::{Audit, Record};
 use crate::message::{ToolCall, ToolStatus};
-use crate::policy::{Decision, Policy, Verdict};
+use crate::policy::{Decision, Policy, StandingCall, StandingGrants, Verdict};
 use crate::sandbox::{Call, PluginTool, Sandbox, Trace};
 use crate::text;
 use crate::tool::{
     Approval, BoxFuture, CallContext, Check, ErrorCode, Failure, Question, ToolHints, ToolOutcome, ToolSpec, Tools,
 };
 
-use counts::Counts;
+use count::Counters;
 
 pub use live::LiveRegistry;
 pub use load::{LoadFailure, LoadReport, LoadSelection, PluginEntry, RegistryError};
@@ -39,9 +39,13 @@ pub struct ToolRegistry {
     /// By model-visible name. The policy is asked about the raw names in here, never about the visible one.
     tools: BTreeMap<String, ToolRef>,
     specs: Arc<[ToolSpec]>,
-    counts: Arc<Counts>,
+    counters: Arc<Counters>,
+    standing: SharedGrants,
     audit: Option<Audit>,
 }
+
+/// Standing approvals, shared with whoever writes down a person's answer.
+pub type SharedGrants = Arc<RwLock<StandingGrants>>;
 
 /// Where a model-visible name leads.
 #[derive(Clone, Debug)]
@@ -54,8 +58,12 @@ struct ToolRef {
 struct Admitted<'a> {
     entry: &'a PluginEntry,
     tool: &'a PluginTool,
-    arguments: Map<String, Value>,
+    /// As the tool gets them: an object.
+    arguments: Value,
     decision: Decision,
+    sha256: String,
+    /// A person has approved exactly this call for good.
+    standing: bool,
 }
 
 impl Tools for ToolRegistry {
@@ -70,11 +78,11 @@ impl Tools for ToolRegistry {
                 Check::Refused(refusal.outcome)
             }
             Ok(admitted) => match admitted.decision.verdict {
-                Verdict::Ask => {
+                Verdict::Ask if !admitted.standing => {
                     self.note_question(run_id, call, &admitted);
                     Check::Ask(Box::new(admitted.question()))
                 }
-                Verdict::Allow | Verdict::Deny => Check::Ready,
+                Verdict::Allow | Verdict::Ask | Verdict::Deny => Check::Ready,
             },
         }
     }
@@ -88,7 +96,7 @@ impl Tools for ToolRegistry {
     }
 
     fn end_run(&self, run_id: &str) {
-        self.counts.forget(run_id);
+        self.counters.end_run(run_id);
     }
 }
 
@@ -108,6 +116,18 @@ impl ToolRegistry {
     pub fn with_audit(mut self, audit: Audit) -> Self {
         self.audit = Some(audit);
         self
+    }
+
+    /// Runs what a person has approved for good without asking again.
+    #[must_use]
+    pub fn with_standing(mut self, standing: StandingGrants) -> Self {
+        self.standing = Arc::new(RwLock::new(standing));
+        self
+    }
+
+    /// The standing approvals, for whoever writes down a person's answer; nothing that the model can call does.
+    pub fn standing(&self) -> SharedGrants {
+        Arc::clone(&self.standing)
     }
 
     /// The plugins, by id.
@@ -165,7 +185,7 @@ impl ToolRegistry {
         let sandbox_call = Call {
             tool: admitted.tool.name.clone(),
             // Not the model's text: what was validated and judged is what the tool gets.
-            arguments: admitted.arguments_text(),
+            arguments: admitted.arguments.to_string(),
             call_id: call.id.clone(),
             run_id: context.run_id,
             idempotency_key: context.idempotency_key,
@@ -206,7 +226,17 @@ impl ToolRegistry {
             let record = audited::about(entry, tool, Some(&decision));
             return Err(Refusal::new(ToolStatus::Denied, denial(&decision), record));
         }
-        Ok(Admitted { entry, tool, arguments, decision })
+        let arguments = Value::Object(arguments);
+        let sha256 = text::hex(&entry.plugin.sha256);
+        let standing = self.stands(&entry.id, &sha256, &tool.name, &decision, &arguments);
+        Ok(Admitted { entry, tool, arguments, decision, sha256, standing })
+    }
+
+    /// Whether a person said "always" to this very call. Only an `ask` can be answered: nothing here turns a denial.
+    fn stands(&self, plugin: &str, sha256: &str, tool: &str, decision: &Decision, arguments: &Value) -> bool {
+        let Some(rule_id) = decision.rule_id.as_deref().filter(|_| decision.verdict == Verdict::Ask) else { return false };
+        let standing = self.standing.read().unwrap_or_else(PoisonError::into_inner);
+        standing.covers(&StandingCall { plugin, sha256, tool, rule_id, arguments })
     }
 
     fn unknown(&self, name: &str) -> Failure {
@@ -216,12 +246,8 @@ impl ToolRegistry {
     }
 
     fn count(&self, run_id: &str, admitted: &Admitted<'_>) -> Result<(), Failure> {
-        self.counts.count(run_id, &admitted.decision.max_calls).map_err(|used_up| {
-            let (plugin, tool) = (&admitted.entry.id, &admitted.tool.name);
-            let message = format!("`{plugin}/{tool}` may be called {} times in a run, and was", used_up.max_calls);
-            Failure::new(ErrorCode::LIMIT_CALLS, message)
-                .hint(format!("raise `max_calls` of the rule at {}, or do without this tool", used_up.key))
-        })
+        let name = format!("{}/{}", admitted.entry.id, admitted.tool.name);
+        self.counters.count(run_id, &name, &admitted.decision.limits)
     }
 }
 
@@ -238,10 +264,6 @@ impl Refusal {
 }
 
 impl Admitted<'_> {
-    fn arguments_text(&self) -> String {
-        Value::Object(self.arguments.clone()).to_string()
-    }
-
     fn refusal(&self, failure: Failure, approval: Option<Approval>) -> Refusal {
         let record = audited::about(self.entry, self.tool, Some(&self.decision));
         Refusal::new(ToolStatus::Denied, failure, Record { approval, ..record })
@@ -251,8 +273,10 @@ impl Admitted<'_> {
         Question {
             plugin: self.entry.id.clone(),
             tool: self.tool.name.clone(),
-            arguments: Value::Object(self.arguments.clone()),
+            arguments: self.arguments.clone(),
             rule: self.decision.rule.as_ref().map(ToString::to_string).unwrap_or_default(),
+            rule_id: self.decision.rule_id.as_deref().unwrap_or_default().to_owned(),
+            sha256: self.sha256.clone(),
             hints: self.tool.hints,
         }
     }
@@ -260,7 +284,8 @@ impl Admitted<'_> {
     /// An `ask` runs only with a person's yes; everything else needs none.
     fn approved(&self, approval: Option<Approval>) -> Result<(), Failure> {
         let refusal = match (self.decision.verdict, approval) {
-            (Verdict::Allow, _) | (Verdict::Ask, Some(Approval::Once | Approval::ForRun)) => return Ok(()),
+            (Verdict::Allow, _) | (Verdict::Ask, Some(Approval::Once | Approval::ForRun | Approval::Always)) => return Ok(()),
+            (Verdict::Ask, None) if self.standing => return Ok(()),
             (Verdict::Ask, Some(Approval::No)) => "a person refused it",
             (Verdict::Ask, None) => "nobody is there to ask",
             (Verdict::Deny, _) => "the policy denies it",

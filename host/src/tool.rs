@@ -101,6 +101,12 @@ pub struct Question {
     pub arguments: Value,
     /// The policy rule that asks, as `file:line`.
     pub rule: String,
+    /// The rule and all that it says, as a digest; it changes when the rule does.
+    #[serde(default)]
+    pub rule_id: String,
+    /// The SHA-256 of the plugin's file, in hexadecimal.
+    #[serde(default)]
+    pub sha256: String,
     /// What the tool promises about its effects.
     pub hints: ToolHints,
 }
@@ -113,6 +119,8 @@ pub enum Approval {
     Once,
     /// This call may run, and so may later calls in this run that the same rule asks about.
     ForRun,
+    /// This call may run, and so may every later one that is the same: plugin, component, tool, rule and arguments.
+    Always,
     /// It may not.
     No,
 }
@@ -303,6 +311,8 @@ error_codes! {
     LIMIT_BUSY = "limit.busy";
     /// `max_calls` of the policy is used up.
     LIMIT_CALLS = "limit.calls";
+    /// `rate` of the policy is used up for now.
+    LIMIT_RATE = "limit.rate";
     /// A budget of the whole run is used up, or the run goes round in circles.
     LIMIT_RUN = "limit.run";
     /// The plugin ended itself.

@@ -204,6 +204,8 @@ impl Tools for FakeTools {
                 tool: "ask".into(),
                 arguments: call.parse_arguments().map_or(json!(null), Into::into),
                 rule: "policy.toml:3".into(),
+                rule_id: String::new(),
+                sha256: String::new(),
                 hints: ToolHints::default(),
             })),
             "a__deny" => Check::Refused(Box::new(ToolOutcome::refused(

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::approve::{self, TerminalApprover};
+use super::grants::GrantsFile;
 use super::output::{self, CliError};
 use super::{Common, host, paths, signals, starter};
 use crate::approval::Approver as _;
@@ -54,7 +55,8 @@ pub(super) async fn call(common: &Common, args: &CallArgs) -> Result<ExitCode, C
             .into());
     };
     let call = ToolCall { id: Uuid::now_v7().to_string(), provider_id: None, name, arguments };
-    let mut outcome = run(&registry, &call, cancel).await;
+    let approver = TerminalApprover::with_grants(GrantsFile::open(common, registry.standing()));
+    let mut outcome = run(&registry, &call, &approver, cancel).await;
     if common.policy.is_empty() {
         show_starter(&mut outcome, entry, tool);
     }
@@ -66,13 +68,13 @@ pub(super) async fn call(common: &Common, args: &CallArgs) -> Result<ExitCode, C
     })
 }
 
-async fn run(registry: &ToolRegistry, call: &ToolCall, cancel: CancellationToken) -> ToolOutcome {
+async fn run(registry: &ToolRegistry, call: &ToolCall, approver: &TerminalApprover, cancel: CancellationToken) -> ToolOutcome {
     let run_id = Uuid::now_v7().to_string();
     let approval = match registry.check(&run_id, call) {
         Check::Refused(outcome) => return *outcome,
         Check::Ready => None,
         Check::Ask(_) if !approve::can_ask() => None,
-        Check::Ask(question) => cancel.run_until_cancelled(TerminalApprover::default().ask(&question)).await,
+        Check::Ask(question) => cancel.run_until_cancelled(approver.ask(&question)).await,
     };
     let context = CallContext { run_id, idempotency_key: call.id.clone(), attempt: 1, approval, cancel, progress: None };
     registry.call(call, context).await

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 
-use super::Common;
 use super::output::{self, CliError};
-use super::{audit, paths};
+use super::{Common, audit, grants, paths, trusted};
 use crate::policy::{Policy, PolicySource, SecretSource};
 use crate::registry::{LoadReport, LoadSelection, RegistryError, ToolRegistry};
 use crate::sandbox::{Protected, Sandbox, SandboxOptions};
@@ -25,7 +24,7 @@ pub(super) fn load_policy(files: &[PathBuf]) -> Result<Arc<Policy>, CliError> {
     let invalid = |error: anyhow::Error| CliError::config(error).code(ErrorCode::POLICY_INVALID);
     let mut texts = Vec::new();
     for file in files {
-        let text = paths::read_text(file, MAX_POLICY_BYTES).map_err(invalid)?;
+        let text = paths::read_trusted_text(file, MAX_POLICY_BYTES).map_err(invalid)?;
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let base_dir = std::path::absolute(directory)
             .with_context(|| format!("cannot find the directory of `{}`", file.display()))
@@ -42,15 +41,30 @@ pub(super) fn load_policy(files: &[PathBuf]) -> Result<Arc<Policy>, CliError> {
 
 /// Reads the secrets that the policy names. A missing one is an error now, not an empty header later.
 fn read_secrets(policy: &Policy) -> Result<Secrets, CliError> {
-    let requests = policy.plugins().flat_map(|plugin| {
-        plugin
-            .grants
-            .net
-            .iter()
-            .filter_map(|net| net.secret.as_ref().map(|secret| SecretRequest { plugin: &plugin.id, rule: &net.rule, secret }))
-    });
+    let requests: Vec<SecretRequest<'_>> =
+        policy.plugins().flat_map(|plugin| SecretRequest::all_of(&plugin.id, &plugin.grants)).collect();
+    for request in &requests {
+        if let SecretSource::File(path) = &request.secret.source {
+            trusted::check_path(path).map_err(|error| untrusted(&format!("the secret of {}", request.rule), error))?;
+        }
+    }
     Secrets::resolve(requests, &|name| std::env::var(name).ok(), &read_file)
         .map_err(|error| CliError::config(anyhow::Error::new(error)).code(ErrorCode::POLICY_INVALID))
+}
+
+/// Code that nothing pins is whatever others put there; a pinned plugin is what it is, wherever it lies.
+fn check_plugins(directory: &Path, policy: &Policy) -> Result<(), CliError> {
+    let unpinned = policy.plugins().filter(|plugin| plugin.sha256.is_none() && !plugin.rules.all().is_empty());
+    for plugin in unpinned {
+        let checked = trusted::check_path(directory).and_then(|()| trusted::check_path(&directory.join(&plugin.source)));
+        let what = format!("plugin `{}` ({}), which no `sha256` pins", plugin.id, plugin.rule);
+        checked.map_err(|error| untrusted(&what, error))?;
+    }
+    Ok(())
+}
+
+fn untrusted(what: &str, error: trusted::Untrusted) -> CliError {
+    CliError::config(anyhow::Error::new(error).context(what.to_owned())).code(ErrorCode::POLICY_INVALID)
 }
 
 /// What decides on rights, and so must not be in any plugin's hands.
@@ -61,6 +75,9 @@ fn protected(common: &Common, policy: &Policy) -> Result<Vec<Protected>, CliErro
     }
     if let Some(file) = &common.config {
         protected.push(Protected { path: file.clone(), what: "the host's configuration", readable: true });
+    }
+    if let Some(path) = grants::path(common) {
+        protected.push(Protected { path, what: "the standing grants", readable: false });
     }
     let secrets = policy.plugins().flat_map(|plugin| plugin.grants.net.iter()).filter_map(|net| net.secret.as_ref());
     protected.extend(secrets.filter_map(|secret| match &secret.source {
@@ -94,11 +111,13 @@ pub(super) async fn open_registry(
     policy: Arc<Policy>,
     selection: LoadSelection<'_>,
 ) -> Result<(ToolRegistry, LoadReport), CliError> {
+    let standing = grants::read(common)?;
     let sandbox = open_sandbox(common, &policy)?;
-    tokio::select! {
-        loaded = load(common, &sandbox, policy, selection) => loaded,
-        () = super::signals::stop_requested() => Err(CliError::interrupted()),
-    }
+    let (registry, report) = tokio::select! {
+        loaded = load(common, &sandbox, policy, selection) => loaded?,
+        () = super::signals::stop_requested() => return Err(CliError::interrupted()),
+    };
+    Ok((registry.with_standing(standing), report))
 }
 
 /// Like [`open_registry`], for commands that make calls: what they do is written to the audit file.
@@ -135,6 +154,7 @@ async fn load(
     policy: Arc<Policy>,
     selection: LoadSelection<'_>,
 ) -> Result<(ToolRegistry, LoadReport), CliError> {
+    check_plugins(&common.plugins, &policy)?;
     let progress = |id: &str| tracing::info!("loaded `{id}`");
     let loading = ToolRegistry::load(sandbox, &common.plugins, policy, selection, &progress);
     let (registry, report) = loading.await.map_err(registry_error)?;

@@ -17,7 +17,7 @@ const DEFAULT_ANTHROPIC_MODEL: &str = "claude-sonnet-4-5";
 /// Reads `--config`, if given.
 pub(super) fn load_config(common: &Common) -> Result<Config, CliError> {
     let Some(file) = &common.config else { return Ok(Config::default()) };
-    let text = paths::read_text(file, MAX_CONFIG_BYTES).map_err(CliError::config)?;
+    let text = paths::read_trusted_text(file, MAX_CONFIG_BYTES).map_err(CliError::config)?;
     Config::parse(&text).map_err(|error| CliError::config(anyhow::Error::new(error).context(format!("`{}`", file.display()))))
 }
 

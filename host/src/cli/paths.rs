@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+use super::trusted;
+
 /// The directory of compiled plugins: given, or `$XDG_CACHE_HOME/honeycomb`, or `~/.cache/honeycomb`.
 pub(super) fn cache_dir(given: Option<&Path>) -> Option<PathBuf> {
     base_dir(given, "XDG_CACHE_HOME", ".cache")
@@ -37,9 +39,21 @@ pub(super) fn create_private_dir(path: &Path) -> std::io::Result<()> {
     builder.create(path)
 }
 
+/// Reads a text file that decides on rights: nobody else may be able to change it.
+pub(super) fn read_trusted_text(path: &Path, max_bytes: u64) -> anyhow::Result<String> {
+    let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
+    let metadata = file.metadata().with_context(|| format!("cannot read `{}`", path.display()))?;
+    trusted::check(path, &metadata)?;
+    read_open(path, file, max_bytes)
+}
+
 /// Reads a text file that a person names, up to `max_bytes`.
 pub(super) fn read_text(path: &Path, max_bytes: u64) -> anyhow::Result<String> {
     let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
+    read_open(path, file, max_bytes)
+}
+
+fn read_open(path: &Path, file: File, max_bytes: u64) -> anyhow::Result<String> {
     let metadata = file.metadata().with_context(|| format!("cannot read `{}`", path.display()))?;
     anyhow::ensure!(!metadata.is_dir(), "`{}` is a directory", path.display());
     let mut text = String::new();

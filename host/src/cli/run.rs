@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use super::approve::{self, TerminalApprover};
+use super::grants::GrantsFile;
 use super::model::{load_config, open_provider};
 use super::output::{self, CliError};
 use super::reload::Watch;
@@ -46,7 +47,11 @@ pub(super) async fn open_runner(common: &Common) -> Result<(Arc<Runner>, Watch),
     }
     let settings = runner_settings(common, &config, provider.model())?;
     let observer: Arc<dyn Observer> = if common.json { Arc::new(JsonView) } else { Arc::new(LiveView::new()) };
-    let approver: Arc<dyn Approver> = if approve::can_ask() { Arc::new(TerminalApprover::default()) } else { Arc::new(DenyAll) };
+    let approver: Arc<dyn Approver> = if approve::can_ask() {
+        Arc::new(TerminalApprover::with_grants(GrantsFile::open(common, registry.standing())))
+    } else {
+        Arc::new(DenyAll)
+    };
     let live = Arc::new(LiveRegistry::new(registry));
     let watch = reload::watch(common, Arc::clone(&live));
     let runner = Runner::new(provider, live).with_approver(approver).with_observer(observer).with_settings(settings);

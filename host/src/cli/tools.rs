@@ -36,6 +36,9 @@ pub(super) async fn tools(common: &Common) -> Result<ExitCode, CliError> {
             let decision = decision(registry.policy(), &entry.id, &tool.name);
             let first_line: String = tool.description.lines().next().unwrap_or_default().chars().take(SHOWN_CHARACTERS).collect();
             let _ = writeln!(text, "  {:<6}{:<24}{first_line}", decision, tool.name);
+            for limit in call_limits(registry.policy(), &entry.id, &tool.name) {
+                let _ = writeln!(text, "        at most {limit}");
+            }
         }
         for grant in entry.grants.lines() {
             let _ = writeln!(text, "  grant {grant}");
@@ -82,6 +85,7 @@ fn describe_tool(entry: &PluginEntry, tool: &PluginTool, policy: &Policy) -> Val
         "name": tool.name,
         "model_name": model_name(&entry.id, &tool.name),
         "decision": decision(policy, &entry.id, &tool.name),
+        "call_limits": call_limits(policy, &entry.id, &tool.name),
         "title": tool.title,
         "description": tool.description,
         "input_schema": tool.input_schema,
@@ -97,6 +101,12 @@ fn decision(policy: &Policy, plugin: &str, tool: &str) -> &'static str {
         Some(Some(verdict)) => verdict.as_str(),
         Some(None) => "args",
     }
+}
+
+/// How often a tool may be called, a line for each rule that says so; those with `args` hold for some calls only.
+fn call_limits(policy: &Policy, plugin: &str, tool: &str) -> Vec<String> {
+    let rules = policy.plugin(plugin).into_iter().flat_map(|granted| granted.rules.covering(tool));
+    rules.filter_map(|rule| Some(format!("{} ({})", rule.limit()?, rule.rule))).collect()
 }
 
 fn limits(entry: &PluginEntry) -> Value {

@@ -1,7 +1,5 @@
 //! What the registry writes into the audit file: every refusal and question, and the beginning and end of every call.
 
-use serde_json::Value;
-
 use super::{Admitted, PluginEntry, Refusal, ToolRegistry};
 use crate::audit::{Audit, AuditError, Dialled, Kind, Record};
 use crate::message::{ToolCall, ToolStatus};
@@ -101,7 +99,7 @@ impl ToolRegistry {
             policy: self.policy_digest(),
             ..about(admitted.entry, admitted.tool, Some(&admitted.decision))
         };
-        record.set_arguments(Value::Object(admitted.arguments.clone()), self.sandbox.redactor());
+        record.set_arguments(admitted.arguments.clone(), self.sandbox.redactor());
         record
     }
 

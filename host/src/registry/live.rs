@@ -29,15 +29,16 @@ impl LiveRegistry {
         Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Puts another registry in its place, which goes on with the counts and the audit file of the earlier one. Whoever waits on
-    /// [`LiveRegistry::changed`] is told.
+    /// Puts another registry in its place, which goes on with the counts and the audit file of the earlier one, and with what a person
+    /// approved for good. Whoever waits on [`LiveRegistry::changed`] is told.
     ///
     /// A call under way is stopped when its plugin is gone, or is no longer the file that the policy pins, or when the policy denies it.
     pub fn swap(&self, mut registry: ToolRegistry) {
         {
             let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
-            registry.counts = Arc::clone(&current.counts);
-            registry.counts.carry_over(&current.policy, &registry.policy);
+            registry.counters = Arc::clone(&current.counters);
+            registry.counters.carry_over(&current.policy, &registry.policy);
+            registry.standing = Arc::clone(&current.standing);
             if registry.audit.is_none() {
                 registry.audit.clone_from(&current.audit);
             }
@@ -101,7 +102,7 @@ struct Running {
     plugin: String,
     tool: String,
     sha256: [u8; 32],
-    arguments: serde_json::Map<String, serde_json::Value>,
+    arguments: serde_json::Value,
 }
 
 impl Running {
@@ -126,7 +127,7 @@ impl Running {
                 format!("the file of plugin `{plugin}` is gone or cannot be loaded")
             }
             Some(_) => {
-                let decision = registry.policy.decide(plugin, &self.tool, &self.arguments);
+                let decision = registry.policy.decide(plugin, &self.tool, self.arguments.as_object()?);
                 if decision.verdict != Verdict::Deny {
                     return None;
                 }

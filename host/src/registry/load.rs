@@ -165,8 +165,16 @@ impl ToolRegistry {
             plugins.insert(id, entry);
         }
         let (tools, specs) = name_tools(&plugins, &policy)?;
-        let registry =
-            Self { sandbox: sandbox.clone(), policy, plugins, tools, specs: specs.into(), counts: Arc::default(), audit: None };
+        let registry = Self {
+            sandbox: sandbox.clone(),
+            policy,
+            plugins,
+            tools,
+            specs: specs.into(),
+            counters: Arc::default(),
+            standing: Arc::default(),
+            audit: None,
+        };
         Ok((registry, report))
     }
 }

@@ -123,6 +123,8 @@ fn a_question_is_asked_and_a_no_is_a_denial() {
             tool: id.into(),
             arguments: serde_json::json!({}),
             rule: "p:1".into(),
+            rule_id: String::new(),
+            sha256: String::new(),
             hints: ToolHints::default(),
         }))
     };
