@@ -8,6 +8,7 @@ mod chat;
 mod doctor;
 mod host;
 mod inspect;
+mod memory;
 mod model;
 mod output;
 mod paths;
@@ -108,6 +109,9 @@ enum Command {
     /// Check, explain, test or suggest a policy
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// List or forget what the model has saved with `memory/save`
+    #[command(subcommand)]
+    Memory(memory::MemoryCommand),
     /// Say what is installed, and what is slow or unsafe here
     Doctor,
     /// Compile one component from stdin; the host starts this itself, under limits
@@ -152,6 +156,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
             (Some(Command::Call(args)), _) => call::call(&common, &args).await,
             (Some(Command::Inspect { file }), _) => inspect::inspect(&common, &file).await,
             (Some(Command::Policy(command)), _) => policy::policy(&common, command).await,
+            (Some(Command::Memory(command)), _) => memory::memory(&common, command).await,
             (Some(Command::Doctor), _) => doctor::doctor(&common).await,
             (Some(Command::Compile), _) => Err(CliError::usage("`__compile` takes no other arguments")),
         }
@@ -164,8 +169,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
 /// A single word close to a command's name is a typing error more often than a task.
 fn refuse_mistyped_command(task: &str) -> Result<(), CliError> {
     /// Commands that are to come: a client that starts one must not get a model's prose instead.
-    const RESERVED: [&str; 11] = ["audit", "build", "dev", "eval", "mcp", "memory", "new", "replay", "sessions", "serve", "test"];
-    const COMMANDS: [&str; 7] = ["run", "chat", "tools", "call", "inspect", "policy", "doctor"];
+    const RESERVED: [&str; 10] = ["audit", "build", "dev", "eval", "mcp", "new", "replay", "sessions", "serve", "test"];
+    const COMMANDS: [&str; 8] = ["run", "chat", "tools", "call", "inspect", "policy", "memory", "doctor"];
     if task.contains(char::is_whitespace) || !task.is_ascii() {
         return Ok(());
     }

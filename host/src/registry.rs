@@ -1,5 +1,6 @@
 //! The tool registry: finds a tool, checks its arguments, asks the policy, and runs it in the sandbox. The only path to a call.
 
+mod builtin;
 mod live;
 mod load;
 mod name;
@@ -11,14 +12,18 @@ use serde_json::{Map, Value};
 
 use crate::message::{ToolCall, ToolStatus};
 use crate::policy::{Decision, Policy, Verdict};
-use crate::sandbox::{Bound, Call, PluginTool, Sandbox};
+use crate::sandbox::{Call, PluginTool, Sandbox};
 use crate::text;
 use crate::tool::{
     Approval, BoxFuture, CallContext, Check, ErrorCode, Failure, Question, ToolHints, ToolOutcome, ToolSpec, Tools,
 };
 
+use load::Body;
+
+pub use builtin::Builtin;
 pub use live::LiveRegistry;
-pub use load::{LoadFailure, LoadReport, LoadSelection, PluginEntry, RegistryError};
+pub use load::{Component, LoadFailure, LoadReport, LoadSelection, PluginEntry, RegistryError};
+
 pub use name::model_name;
 
 /// The most schema issues that one refusal lists.
@@ -47,7 +52,7 @@ struct ToolRef {
 
 /// A call that passed every check that needs no running code.
 struct Admitted<'a> {
-    bound: &'a Bound,
+    entry: &'a PluginEntry,
     tool: &'a PluginTool,
     plugin: &'a str,
     arguments: Map<String, Value>,
@@ -81,6 +86,10 @@ impl Tools for ToolRegistry {
             if let Err(failure) = self.count(&context.run_id, &admitted) {
                 return ToolOutcome::refused(ToolStatus::Denied, failure);
             }
+            let bound = match &admitted.entry.body {
+                Body::Guest(bound) => bound,
+                Body::Builtin(builtin) => return builtin::call(builtin.as_ref(), admitted, &context).await,
+            };
             let sandbox_call = Call {
                 tool: admitted.tool.name.clone(),
                 // Not the model's text: what was validated and judged is what the tool gets.
@@ -92,7 +101,7 @@ impl Tools for ToolRegistry {
                 cancel: context.cancel,
                 progress: context.progress,
             };
-            self.sandbox.call(admitted.bound, sandbox_call).await
+            self.sandbox.call(bound, sandbox_call).await
         })
     }
 
@@ -124,7 +133,7 @@ impl ToolRegistry {
 
     fn resolve(&self, reference: &ToolRef) -> Option<(&PluginEntry, &PluginTool)> {
         let plugin = self.plugins.get(&reference.plugin)?;
-        plugin.plugin.tools.get(reference.index).map(|tool| (plugin, tool))
+        plugin.tools.get(reference.index).map(|tool| (plugin, tool))
     }
 
     /// Finds the tool, checks the arguments and asks the policy.
@@ -142,7 +151,7 @@ impl ToolRegistry {
         if decision.verdict == Verdict::Deny {
             return Err(refuse(ToolStatus::Denied, denial(&decision)));
         }
-        Ok(Admitted { bound: &entry.bound, tool, plugin: &entry.id, arguments, decision })
+        Ok(Admitted { entry, tool, plugin: &entry.id, arguments, decision })
     }
 
     fn unknown(&self, name: &str) -> Failure {

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 
 use super::Common;
 use super::output::{self, CliError};
-use super::paths;
+use super::{memory, paths};
 use crate::policy::{Policy, PolicySource, SecretSource};
 use crate::registry::{LoadReport, LoadSelection, RegistryError, ToolRegistry};
 use crate::sandbox::{Protected, Sandbox, SandboxOptions};
@@ -72,14 +72,17 @@ fn protected(common: &Common, policy: &Policy) -> Vec<Protected> {
 
 /// Makes the sandbox.
 pub(super) fn open_sandbox(common: &Common, policy: &Policy) -> Result<Sandbox, CliError> {
-    let secrets = read_secrets(policy)?;
+    sandbox_with(common, policy, Arc::new(read_secrets(policy)?))
+}
+
+fn sandbox_with(common: &Common, policy: &Policy, secrets: Arc<Secrets>) -> Result<Sandbox, CliError> {
     let compiler = std::env::current_exe()
         .map_err(|error| CliError::failed(anyhow::Error::new(error).context("cannot find this program's own file")))?;
     let options = SandboxOptions {
         cache_dir: paths::cache_dir(common.cache_dir.as_deref()),
         state_dir: paths::state_dir(common.state_dir.as_deref()),
         protected: protected(common, policy),
-        secrets: Arc::new(secrets),
+        secrets,
         ..SandboxOptions::new(compiler)
     };
     Sandbox::new(options).map_err(|error| CliError::failed(anyhow::Error::new(error)))
@@ -91,9 +94,11 @@ pub(super) async fn open_registry(
     policy: Arc<Policy>,
     selection: LoadSelection<'_>,
 ) -> Result<(ToolRegistry, LoadReport), CliError> {
-    let sandbox = open_sandbox(common, &policy)?;
+    let secrets = Arc::new(read_secrets(&policy)?);
+    let sandbox = sandbox_with(common, &policy, Arc::clone(&secrets))?;
+    let builtins = memory::builtins(common, &secrets)?;
     let progress = |id: &str| tracing::info!("loaded `{id}`");
-    let loading = ToolRegistry::load(&sandbox, &common.plugins, policy, selection, &progress);
+    let loading = ToolRegistry::load(&sandbox, &common.plugins, policy, &builtins, selection, &progress);
     let (registry, report) = tokio::select! {
         loaded = loading => loaded.map_err(registry_error)?,
         () = super::signals::stop_requested() => return Err(CliError::interrupted()),
@@ -115,6 +120,11 @@ fn registry_error(error: RegistryError) -> CliError {
         RegistryError::Bind { source, .. } => source.hint(),
         RegistryError::Directory { .. } => Some("name another with `--plugins`"),
         RegistryError::Collision { .. } => Some("rename one of the two plugins' files"),
+        RegistryError::BuiltinClaimed { .. } => Some(
+            "rename the file, remove `sha256` and `source` from the block, or switch the built-in plugin off: \
+             `[memory] enabled = false` in the file that `--config` names",
+        ),
+        RegistryError::Builtin { .. } => None,
     };
     let error = CliError::config(anyhow::Error::new(error));
     match hint {
