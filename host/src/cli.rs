@@ -10,6 +10,7 @@ mod doctor;
 mod grants;
 mod host;
 mod inspect;
+mod memory;
 mod model;
 mod output;
 mod paths;
@@ -124,6 +125,9 @@ enum Command {
     /// Verify or show the audit file
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// List or forget what the model has saved with `memory/save`
+    #[command(subcommand)]
+    Memory(memory::MemoryCommand),
     /// Say what is installed, and what is slow or unsafe here
     Doctor,
     /// Compile one component from stdin; the host starts this itself, under limits
@@ -169,6 +173,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
             (Some(Command::Inspect { file }), _) => inspect::inspect(&common, &file).await,
             (Some(Command::Policy(command)), _) => policy::policy(&common, command).await,
             (Some(Command::Audit(command)), _) => audit::audit(&common, &command),
+            (Some(Command::Memory(command)), _) => memory::memory(&common, command).await,
             (Some(Command::Doctor), _) => doctor::doctor(&common).await,
             (Some(Command::Compile), _) => Err(CliError::usage("`__compile` takes no other arguments")),
         }
@@ -181,8 +186,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
 /// A single word close to a command's name is a typing error more often than a task.
 fn refuse_mistyped_command(task: &str) -> Result<(), CliError> {
     /// Commands that are to come: a client that starts one must not get a model's prose instead.
-    const RESERVED: [&str; 10] = ["build", "dev", "eval", "mcp", "memory", "new", "replay", "sessions", "serve", "test"];
-    const COMMANDS: [&str; 8] = ["run", "chat", "tools", "call", "inspect", "policy", "audit", "doctor"];
+    const RESERVED: [&str; 9] = ["build", "dev", "eval", "mcp", "new", "replay", "sessions", "serve", "test"];
+    const COMMANDS: [&str; 9] = ["run", "chat", "tools", "call", "inspect", "policy", "audit", "memory", "doctor"];
     if task.contains(char::is_whitespace) || !task.is_ascii() {
         return Ok(());
     }

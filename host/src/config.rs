@@ -18,6 +18,8 @@ pub struct Config {
     pub agent: AgentConfig,
     /// `[audit]`.
     pub audit: AuditConfig,
+    /// `[memory]`.
+    pub memory: MemoryConfig,
 }
 
 /// What is written down.
@@ -78,6 +80,32 @@ pub struct AgentConfig {
     pub system_prompt: Option<String>,
 }
 
+/// What is remembered beyond a conversation. The policy says whether the model may save and recall at all.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct MemoryConfig {
+    /// Whether there is the built-in plugin `memory`; it is there unless this says `false`.
+    pub enabled: Option<bool>,
+    /// The name of the project; otherwise the nearest directory upwards that holds `.git` or `honeycomb.toml`.
+    pub project: Option<String>,
+    /// The model that turns texts into vectors, at an OpenAI-compatible server; without it, texts are found by their words.
+    pub embeddings: Option<String>,
+    /// That server's base URL; otherwise the chat model's, where that is OpenAI's protocol.
+    pub embeddings_base_url: Option<String>,
+    /// The longest text, in bytes.
+    pub max_entry_bytes: Option<u64>,
+    /// The most entries of the user, of one project, or of one session.
+    pub max_entries: Option<u64>,
+    /// The most bytes of all texts together.
+    pub max_bytes: Option<u64>,
+    /// The most entries of one recall.
+    pub max_results: Option<u64>,
+    /// The most bytes of the texts of one recall.
+    pub max_result_bytes: Option<u64>,
+    /// How long a text is kept when the model does not say; for ever otherwise.
+    pub expires_after_days: Option<u64>,
+}
+
 impl Config {
     /// Parses the file's text.
     ///
@@ -97,6 +125,12 @@ impl Config {
             ("model.max_output_tokens", config.model.max_output_tokens == Some(0)),
             ("model.max_attempts", config.model.max_attempts == Some(0)),
             ("model.idle_timeout_seconds", config.model.idle_timeout_seconds == Some(0)),
+            ("memory.max_entry_bytes", config.memory.max_entry_bytes == Some(0)),
+            ("memory.max_entries", config.memory.max_entries == Some(0)),
+            ("memory.max_bytes", config.memory.max_bytes == Some(0)),
+            ("memory.max_results", config.memory.max_results == Some(0)),
+            ("memory.max_result_bytes", config.memory.max_result_bytes == Some(0)),
+            ("memory.expires_after_days", config.memory.expires_after_days == Some(0)),
         ];
         match zero.into_iter().find(|(_, is_zero)| *is_zero) {
             Some((field, _)) => Err(ConfigError::Zero { field }),
@@ -145,6 +179,8 @@ mod tests {
             ("[model]\nprovider = \"other\"\n", "line 2: unknown variant `other`"),
             ("[agent]\nmax_steps = -1\n", "line 2:"),
             ("[agent]\nmax_steps = 0\n", "`agent.max_steps` must not be zero"),
+            ("[memory]\nmax_entries = 0\n", "`memory.max_entries` must not be zero"),
+            ("[memory]\nembedding = \"m\"\n", "line 2: unknown field `embedding`"),
             ("[policy]\n", "line 1: unknown field `policy`"),
             ("not toml", "line 1:"),
         ] {

@@ -8,6 +8,7 @@
 //! - [`policy`]: what a plugin may do; pure;
 //! - [`sandbox`]: wasmtime, and only here;
 //! - [`registry`]: the only path from a call to its effect;
+//! - [`memory`]: facts that outlive a conversation, as two tools of a built-in plugin;
 //! - [`provider`], [`agent`]: the model, and the loop;
 //! - [`cli`]: the command line.
 
@@ -25,6 +26,8 @@ pub mod secret;
 pub mod sandbox;
 
 pub mod registry;
+
+pub mod memory;
 
 pub mod agent;
 pub mod provider;

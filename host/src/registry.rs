@@ -1,6 +1,7 @@
 //! The tool registry: finds a tool, checks its arguments, asks the policy, and runs it in the sandbox. The only path to a call.
 
 mod audited;
+mod builtin;
 mod count;
 mod live;
 mod load;
@@ -21,9 +22,12 @@ use crate::tool::{
 };
 
 use count::Counters;
+use load::Body;
 
+pub use builtin::Builtin;
 pub use live::LiveRegistry;
-pub use load::{LoadFailure, LoadReport, LoadSelection, PluginEntry, RegistryError};
+pub use load::{Component, LoadFailure, LoadReport, LoadSelection, PluginEntry, RegistryError};
+
 pub use name::model_name;
 
 /// The most schema issues that one refusal lists.
@@ -147,7 +151,7 @@ impl ToolRegistry {
 
     fn resolve(&self, reference: &ToolRef) -> Option<(&PluginEntry, &PluginTool)> {
         let plugin = self.plugins.get(&reference.plugin)?;
-        plugin.plugin.tools.get(reference.index).map(|tool| (plugin, tool))
+        plugin.tools.get(reference.index).map(|tool| (plugin, tool))
     }
 
     /// Runs a call. When the future that `revoked` makes is ready, the call is stopped for the reason that it gives.
@@ -182,18 +186,7 @@ impl ToolRegistry {
         };
         // Cancels this call alone.
         let cancel = context.cancel.child_token();
-        let sandbox_call = Call {
-            tool: admitted.tool.name.clone(),
-            // Not the model's text: what was validated and judged is what the tool gets.
-            arguments: admitted.arguments.to_string(),
-            call_id: call.id.clone(),
-            run_id: context.run_id,
-            idempotency_key: context.idempotency_key,
-            attempt: context.attempt,
-            cancel: cancel.clone(),
-            progress: context.progress,
-        };
-        let running = self.sandbox.call_traced(&admitted.entry.bound, sandbox_call, &trace);
+        let running = self.start(call, CallContext { cancel: cancel.clone(), ..context }, admitted, &trace);
         tokio::pin!(running, revoked);
         let outcome = tokio::select! {
             biased;
@@ -207,6 +200,25 @@ impl ToolRegistry {
         };
         written.finish(&outcome);
         outcome
+    }
+
+    async fn start(&self, call: &ToolCall, context: CallContext, admitted: &Admitted<'_>, trace: &Trace) -> ToolOutcome {
+        let bound = match &admitted.entry.body {
+            Body::Guest(bound) => bound,
+            Body::Builtin(builtin) => return builtin::call(builtin.as_ref(), admitted, &context).await,
+        };
+        let sandbox_call = Call {
+            tool: admitted.tool.name.clone(),
+            // Not the model's text: what was validated and judged is what the tool gets.
+            arguments: admitted.arguments.to_string(),
+            call_id: call.id.clone(),
+            run_id: context.run_id,
+            idempotency_key: context.idempotency_key,
+            attempt: context.attempt,
+            cancel: context.cancel,
+            progress: context.progress,
+        };
+        self.sandbox.call_traced(bound, sandbox_call, trace).await
     }
 
     /// Finds the tool, checks the arguments and asks the policy.
@@ -227,7 +239,7 @@ impl ToolRegistry {
             return Err(Refusal::new(ToolStatus::Denied, denial(&decision), record));
         }
         let arguments = Value::Object(arguments);
-        let sha256 = text::hex(&entry.plugin.sha256);
+        let sha256 = entry.digest();
         let standing = self.stands(&entry.id, &sha256, &tool.name, &decision, &arguments);
         Ok(Admitted { entry, tool, arguments, decision, sha256, standing })
     }

@@ -134,12 +134,23 @@ pub struct CallContext {
     pub idempotency_key: String,
     /// 1 for the first attempt.
     pub attempt: u32,
+    /// The conversation that the call comes from.
+    pub conversation: Conversation,
     /// What a person answered, where [`Tools::check`] said to ask.
     pub approval: Option<Approval>,
     /// Stops the call.
     pub cancel: CancellationToken,
     /// Receives the tool's progress reports.
     pub progress: Option<ProgressSink>,
+}
+
+/// What is known of the conversation that a call belongs to. It says where the call comes from; it grants nothing.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Conversation {
+    /// Names the session, if there is one.
+    pub session_id: Option<String>,
+    /// The model-visible names of the tools whose results the model had read when it made the call, sorted.
+    pub tools_read: Arc<[String]>,
 }
 
 /// Receives progress reports.

@@ -18,6 +18,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("audit", &["message", "policy", "secret", "text", "time", "tool"]),
     ("sandbox", &["json", "message", "policy", "secret", "text", "tool"]),
     ("registry", &["audit", "json", "message", "policy", "sandbox", "text", "tool"]),
+    ("memory", &["message", "provider", "registry", "sandbox", "secret", "text", "time", "tool"]),
     ("config", &[]),
 ];
 

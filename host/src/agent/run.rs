@@ -12,6 +12,7 @@ mod settings;
 mod step;
 mod turn;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -23,10 +24,10 @@ use super::event::EventKind;
 use super::history::{normalise, normalise_tools};
 use super::loop_guard::LoopGuard;
 use super::stop::{RunResult, RunUsage, StopReason};
-use crate::message::{Message, ModelTurn};
+use crate::message::{Message, ModelTurn, Part, ToolStatus};
 use crate::provider::{ModelRequest, ProviderError};
 use crate::text;
-use crate::tool::{ErrorCode, Failure, ToolSpec};
+use crate::tool::{Conversation, ErrorCode, Failure, ToolSpec};
 use calls::Slot;
 
 pub use settings::RunSettings;
@@ -394,6 +395,19 @@ impl Run {
     /// The whole conversation, as it happened.
     pub fn messages(&self) -> &[Message] {
         &self.messages
+    }
+
+    /// Where the run's calls come from: its session, and the tools whose results the model has read.
+    pub fn conversation(&self) -> Conversation {
+        let mut read = BTreeSet::new();
+        for part in self.messages.iter().flat_map(|message| &message.parts) {
+            if let Part::ToolResult(result) = part
+                && matches!(result.status, ToolStatus::Ok | ToolStatus::Error)
+            {
+                read.insert(result.name.clone());
+            }
+        }
+        Conversation { session_id: self.settings.session.clone(), tools_read: read.into_iter().collect() }
     }
 
     /// What was used so far.

@@ -16,7 +16,7 @@ use super::{Common, host, paths, signals, starter};
 use crate::approval::Approver as _;
 use crate::message::{ToolCall, ToolStatus};
 use crate::registry::{LoadSelection, PluginEntry, ToolRegistry};
-use crate::tool::{CallContext, Check, ErrorCode, Failure, ToolOutcome, Tools as _};
+use crate::tool::{CallContext, Check, Conversation, ErrorCode, Failure, ToolOutcome, Tools as _};
 
 /// The largest `--args` that is read.
 const MAX_ARGUMENT_BYTES: u64 = 16 * 1024 * 1024;
@@ -49,7 +49,7 @@ pub(super) async fn call(common: &Common, args: &CallArgs) -> Result<ExitCode, C
         });
     };
     let Some(name) = registry.model_name(plugin, tool).map(str::to_owned) else {
-        let names: Vec<&str> = entry.plugin.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let names: Vec<&str> = entry.tools.iter().map(|tool| tool.name.as_str()).collect();
         return Err(Failure::new(ErrorCode::TOOL_UNKNOWN, format!("plugin `{plugin}` has no tool `{tool}`"))
             .hint(format!("its tools are {}", names.join(", ")))
             .into());
@@ -76,15 +76,23 @@ async fn run(registry: &ToolRegistry, call: &ToolCall, approver: &TerminalApprov
         Check::Ask(_) if !approve::can_ask() => None,
         Check::Ask(question) => cancel.run_until_cancelled(approver.ask(&question)).await,
     };
-    let context = CallContext { run_id, idempotency_key: call.id.clone(), attempt: 1, approval, cancel, progress: None };
+    let context = CallContext {
+        run_id,
+        idempotency_key: call.id.clone(),
+        attempt: 1,
+        conversation: Conversation::default(),
+        approval,
+        cancel,
+        progress: None,
+    };
     registry.call(call, context).await
 }
 
 /// Without a policy there is no rule to point at: show the whole starter that would allow this tool.
 fn show_starter(outcome: &mut ToolOutcome, entry: &PluginEntry, tool: &str) {
     if let Some(error) = outcome.error.as_mut().filter(|error| error.code == ErrorCode::POLICY_DENIED) {
-        let tools = entry.plugin.tools.iter().filter(|found| found.name == tool);
-        let starter = starter::of_tools(&entry.id, &entry.plugin.sha256, tools, entry.requests.as_ref());
+        let tools = entry.tools.iter().filter(|found| found.name == tool);
+        let starter = starter::of_tools(&entry.id, entry.sha256(), tools, entry.requests.as_ref());
         error.hint = Some(format!("no --policy was given; these lines in a policy file would allow it:\n\n{starter}"));
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::output::{self, CliError};
-use super::{Common, audit, grants, paths, trusted};
+use super::{Common, audit, grants, memory, paths, trusted};
 use crate::policy::{Policy, PolicySource, SecretSource};
-use crate::registry::{LoadReport, LoadSelection, RegistryError, ToolRegistry};
+use crate::registry::{Builtin, LoadReport, LoadSelection, RegistryError, ToolRegistry};
 use crate::sandbox::{Protected, Sandbox, SandboxOptions};
 use crate::secret::{SecretRequest, Secrets, read_file};
 use crate::tool::ErrorCode;
@@ -92,14 +92,17 @@ fn protected(common: &Common, policy: &Policy) -> Result<Vec<Protected>, CliErro
 
 /// Makes the sandbox.
 pub(super) fn open_sandbox(common: &Common, policy: &Policy) -> Result<Sandbox, CliError> {
-    let secrets = read_secrets(policy)?;
+    sandbox_with(common, policy, Arc::new(read_secrets(policy)?))
+}
+
+fn sandbox_with(common: &Common, policy: &Policy, secrets: Arc<Secrets>) -> Result<Sandbox, CliError> {
     let compiler = std::env::current_exe()
         .map_err(|error| CliError::failed(anyhow::Error::new(error).context("cannot find this program's own file")))?;
     let options = SandboxOptions {
         cache_dir: paths::cache_dir(common.cache_dir.as_deref()),
         state_dir: paths::state_dir(common.state_dir.as_deref()),
         protected: protected(common, policy)?,
-        secrets: Arc::new(secrets),
+        secrets,
         ..SandboxOptions::new(compiler)
     };
     Sandbox::new(options).map_err(|error| CliError::failed(anyhow::Error::new(error)))
@@ -112,9 +115,11 @@ pub(super) async fn open_registry(
     selection: LoadSelection<'_>,
 ) -> Result<(ToolRegistry, LoadReport), CliError> {
     let standing = grants::read(common)?;
-    let sandbox = open_sandbox(common, &policy)?;
+    let secrets = Arc::new(read_secrets(&policy)?);
+    let sandbox = sandbox_with(common, &policy, Arc::clone(&secrets))?;
+    let builtins = memory::builtins(common, &secrets)?;
     let (registry, report) = tokio::select! {
-        loaded = load(common, &sandbox, policy, selection) => loaded?,
+        loaded = load(common, &sandbox, policy, &builtins, selection) => loaded?,
         () = super::signals::stop_requested() => return Err(CliError::interrupted()),
     };
     Ok((registry.with_standing(standing), report))
@@ -143,20 +148,22 @@ pub(super) async fn reopen_registry(
     selection: LoadSelection<'_>,
     current: &ToolRegistry,
 ) -> Result<(ToolRegistry, LoadReport), CliError> {
-    let secrets = read_secrets(&policy)?;
-    let sandbox = current.sandbox().renewed(protected(common, &policy)?, Arc::new(secrets));
-    load(common, &sandbox, policy, selection).await
+    let secrets = Arc::new(read_secrets(&policy)?);
+    let builtins = memory::builtins(common, &secrets)?;
+    let sandbox = current.sandbox().renewed(protected(common, &policy)?, secrets);
+    load(common, &sandbox, policy, &builtins, selection).await
 }
 
 async fn load(
     common: &Common,
     sandbox: &Sandbox,
     policy: Arc<Policy>,
+    builtins: &[Arc<dyn Builtin>],
     selection: LoadSelection<'_>,
 ) -> Result<(ToolRegistry, LoadReport), CliError> {
     check_plugins(&common.plugins, &policy)?;
     let progress = |id: &str| tracing::info!("loaded `{id}`");
-    let loading = ToolRegistry::load(sandbox, &common.plugins, policy, selection, &progress);
+    let loading = ToolRegistry::load(sandbox, &common.plugins, policy, builtins, selection, &progress);
     let (registry, report) = loading.await.map_err(registry_error)?;
     for failed in &report.failures {
         output::note(&format!(
@@ -175,6 +182,11 @@ fn registry_error(error: RegistryError) -> CliError {
         RegistryError::Bind { source, .. } => source.hint(),
         RegistryError::Directory { .. } => Some("name another with `--plugins`"),
         RegistryError::Collision { .. } => Some("rename one of the two plugins' files"),
+        RegistryError::BuiltinClaimed { .. } => Some(
+            "rename the file, remove `sha256` and `source` from the block, or switch the built-in plugin off: \
+             `[memory] enabled = false` in the file that `--config` names",
+        ),
+        RegistryError::Builtin { .. } => None,
     };
     let error = CliError::config(anyhow::Error::new(error));
     match hint {

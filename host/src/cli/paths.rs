@@ -18,6 +18,13 @@ pub(super) fn state_dir(given: Option<&Path>) -> Option<PathBuf> {
     base_dir(given, "XDG_STATE_HOME", ".local/state")
 }
 
+/// The project at hand: the nearest directory from here upwards that holds `.git` or `honeycomb.toml`, or this one.
+pub(super) fn project_dir() -> anyhow::Result<PathBuf> {
+    let here = std::env::current_dir().and_then(|here| here.canonicalize()).context("cannot find the current directory")?;
+    let is_project = |directory: &&Path| [".git", "honeycomb.toml"].iter().any(|mark| directory.join(mark).exists());
+    Ok(here.ancestors().find(is_project).unwrap_or(&here).to_owned())
+}
+
 fn base_dir(given: Option<&Path>, variable: &str, fallback: &str) -> Option<PathBuf> {
     // Also below a directory that was given: what is in it may be somebody's, and the cache clears up after itself.
     if let Some(given) = given {

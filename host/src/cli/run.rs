@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 use super::approve::{self, TerminalApprover};
 use super::grants::GrantsFile;
@@ -84,5 +85,6 @@ fn runner_settings(common: &Common, config: &Config, model: &str) -> Result<Runn
     settings.run.context.max_output_tokens = config.model.max_output_tokens;
     settings.run.price = known.map(|price| Price { input: price.input, cached_input: price.cached, output: price.output });
     settings.run.wire = WireRules::default();
+    settings.run.session = Some(Uuid::now_v7().to_string());
     Ok(settings)
 }

@@ -30,9 +30,12 @@ pub(super) async fn tools(common: &Common) -> Result<ExitCode, CliError> {
     }
     let mut text = String::new();
     for entry in registry.plugins() {
-        let _ =
-            writeln!(text, "{}  ({}, sha256 {})", entry.id, output::bytes(entry.plugin.bytes), &hex(&entry.plugin.sha256)[..12]);
-        for tool in entry.plugin.tools.iter() {
+        let origin = entry.component.as_ref().map_or_else(
+            || "built in".to_owned(),
+            |found| format!("{}, sha256 {}", output::bytes(found.plugin.bytes), &hex(&found.plugin.sha256)[..12]),
+        );
+        let _ = writeln!(text, "{}  ({origin})", entry.id);
+        for tool in entry.tools.iter() {
             let decision = decision(registry.policy(), &entry.id, &tool.name);
             let first_line: String = tool.description.lines().next().unwrap_or_default().chars().take(SHOWN_CHARACTERS).collect();
             let _ = writeln!(text, "  {:<6}{:<24}{first_line}", decision, tool.name);
@@ -67,12 +70,13 @@ pub(super) async fn tools(common: &Common) -> Result<ExitCode, CliError> {
 }
 
 fn describe(entry: &PluginEntry, policy: &Policy) -> Value {
-    let tools: Vec<Value> = entry.plugin.tools.iter().map(|tool| describe_tool(entry, tool, policy)).collect();
+    let tools: Vec<Value> = entry.tools.iter().map(|tool| describe_tool(entry, tool, policy)).collect();
     json!({
         "plugin": entry.id,
-        "path": entry.path.display().to_string(),
-        "sha256": hex(&entry.plugin.sha256),
-        "from_cache": entry.plugin.from_cache,
+        "built_in": entry.component.is_none(),
+        "path": entry.component.as_ref().map(|found| found.path.display().to_string()),
+        "sha256": entry.sha256().map(|digest| hex(digest)),
+        "from_cache": entry.component.as_ref().map(|found| found.plugin.from_cache),
         "tools": tools,
         "grants": entry.grants.lines(),
         "not_given": entry.dropped.iter().map(ToString::to_string).collect::<Vec<_>>(),

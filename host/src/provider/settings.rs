@@ -39,6 +39,11 @@ impl ApiKey {
     pub fn new(key: &str) -> Self {
         Self(key.trim().to_owned())
     }
+
+    /// The key itself, for what sends it or keeps it out of texts.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
 }
 
 impl fmt::Debug for ApiKey {
@@ -252,9 +257,9 @@ pub fn build_with_clock(settings: ProviderSettings, clock: Arc<dyn Clock>) -> Re
 }
 
 /// Where a protocol's requests go by default, and how a base URL becomes an endpoint.
-struct Defaults {
-    base_url: &'static str,
-    variable: &'static str,
+pub(super) struct Defaults {
+    pub(super) base_url: &'static str,
+    pub(super) variable: &'static str,
     /// What a base URL may already end with, the longest first.
     suffixes: &'static [&'static str],
     path: &'static str,
@@ -267,6 +272,10 @@ const OPENAI: Defaults = Defaults {
     path: "/chat/completions",
 };
 
+/// OpenAI's embeddings.
+pub(super) const EMBEDDINGS: Defaults =
+    Defaults { suffixes: &["/chat/completions", "/embeddings"], path: "/embeddings", ..OPENAI };
+
 const ANTHROPIC: Defaults = Defaults {
     base_url: "https://api.anthropic.com",
     variable: "ANTHROPIC_API_KEY",
@@ -276,7 +285,7 @@ const ANTHROPIC: Defaults = Defaults {
 
 impl Defaults {
     /// Appends the protocol's path to a base URL, as the providers' SDKs do; what is already there is not doubled, and a query stays.
-    fn endpoint(&self, base: &str) -> Result<Url, SettingsError> {
+    pub(super) fn endpoint(&self, base: &str) -> Result<Url, SettingsError> {
         let invalid = |url: &str, reason: &str| SettingsError::InvalidBaseUrl {
             url: crate::text::clean_line(url, 200),
             reason: reason.to_owned(),
@@ -304,7 +313,7 @@ impl Defaults {
     }
 }
 
-fn is_loopback(url: &Url) -> bool {
+pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),

@@ -5,7 +5,6 @@ use crate::audit::{Audit, AuditError, Dialled, Kind, Record};
 use crate::message::{ToolCall, ToolStatus};
 use crate::policy::{Decision, Verdict};
 use crate::sandbox::{PluginTool, Sandbox, Trace};
-use crate::text::hex;
 use crate::tool::{Approval, CallContext, CallUsage, ErrorCode, Failure, Question, ToolOutcome};
 
 impl ToolRegistry {
@@ -38,7 +37,7 @@ impl ToolRegistry {
             run: Some(run_id.to_owned()),
             call: Some(call_id.to_owned()),
             plugin: Some(question.plugin.clone()),
-            sha256: plugin.map(|entry| hex(&entry.plugin.sha256)),
+            sha256: plugin.map(PluginEntry::digest),
             tool: Some(question.tool.clone()),
             policy: self.policy_digest(),
             verdict: Some(Verdict::Ask),
@@ -119,7 +118,7 @@ impl ToolRegistry {
 pub(super) fn about(entry: &PluginEntry, tool: &PluginTool, decision: Option<&Decision>) -> Record {
     Record {
         plugin: Some(entry.id.clone()),
-        sha256: Some(hex(&entry.plugin.sha256)),
+        sha256: Some(entry.digest()),
         tool: Some(tool.name.clone()),
         verdict: decision.map(|decision| decision.verdict),
         rule: decision.and_then(|decision| decision.rule.as_ref()).map(ToString::to_string),

@@ -7,7 +7,6 @@ use tokio::sync::watch;
 use super::{Admitted, ToolRegistry};
 use crate::message::ToolCall;
 use crate::policy::Verdict;
-use crate::text::hex;
 use crate::tool::{BoxFuture, CallContext, Check, ErrorCode, Failure, Question, ToolOutcome, ToolSpec, Tools};
 
 /// Stands before the [`ToolRegistry`] of the moment.
@@ -101,7 +100,7 @@ impl Tools for LiveRegistry {
 struct Running {
     plugin: String,
     tool: String,
-    sha256: [u8; 32],
+    digest: String,
     arguments: serde_json::Value,
 }
 
@@ -110,7 +109,7 @@ impl Running {
         Self {
             plugin: admitted.entry.id.clone(),
             tool: admitted.tool.name.clone(),
-            sha256: admitted.entry.plugin.sha256,
+            digest: admitted.sha256.clone(),
             arguments: admitted.arguments.clone(),
         }
     }
@@ -120,7 +119,7 @@ impl Running {
         let plugin = &self.plugin;
         let why = match registry.policy.plugin(plugin) {
             None => format!("the policy does not name plugin `{plugin}` any more"),
-            Some(granted) if granted.sha256.as_ref().is_some_and(|pin| *pin != hex(&self.sha256)) => {
+            Some(granted) if granted.sha256.as_ref().is_some_and(|pin| *pin != self.digest) => {
                 format!("the policy pins another file of plugin `{plugin}` ({})", granted.rule)
             }
             Some(_) if !registry.plugins.contains_key(plugin) => {

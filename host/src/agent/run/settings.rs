@@ -14,6 +14,8 @@ use crate::agent::loop_guard::LoopSettings;
 pub struct RunSettings {
     /// The system prompt, as it is sent.
     pub system: String,
+    /// Names the session that the run belongs to, if there is one.
+    pub session: Option<String>,
     /// What the run may use.
     pub budget: Budget,
     /// What tokens cost; none counts no money.
@@ -38,6 +40,7 @@ impl Default for RunSettings {
     fn default() -> Self {
         Self {
             system: String::new(),
+            session: None,
             budget: Budget::default(),
             price: None,
             context: ContextSettings::default(),

@@ -11,7 +11,7 @@ use super::{Drive, guarded, info, sleep_opt};
 use crate::agent::hook::{AfterTool, BeforeTool, RunInfo, stop_failure};
 use crate::agent::run::{CheckedCall, PendingApproval, PendingCall, Run};
 use crate::message::{ToolCall, ToolStatus};
-use crate::tool::{Approval, CallContext, Check, ErrorCode, Failure, ToolOutcome};
+use crate::tool::{Approval, CallContext, Check, Conversation, ErrorCode, Failure, ToolOutcome};
 
 /// How a call ended.
 struct Ended {
@@ -102,6 +102,7 @@ impl Drive<'_> {
         self.tell(run);
         self.emitter.checkpoint(run);
         let info = info(run);
+        let conversation = run.conversation();
         let settings = &self.runner.settings;
         let permits = Permits {
             run: Semaphore::new(settings.max_parallel.clamp(1, Semaphore::MAX_PERMITS)),
@@ -111,7 +112,8 @@ impl Drive<'_> {
                 .map(|(plugin, permits)| (plugin, Semaphore::new(permits)))
                 .collect(),
         };
-        let mut running: FuturesUnordered<_> = group.iter().map(|pending| self.call(&info, pending, &permits)).collect();
+        let mut running: FuturesUnordered<_> =
+            group.iter().map(|pending| self.call(&info, pending, &permits, &conversation)).collect();
         let deadline = sleep_opt(run.remaining_ms());
         tokio::pin!(deadline);
         loop {
@@ -141,7 +143,7 @@ impl Drive<'_> {
         }
     }
 
-    async fn call(&self, info: &RunInfo, pending: &PendingCall, permits: &Permits<'_>) -> Ended {
+    async fn call(&self, info: &RunInfo, pending: &PendingCall, permits: &Permits<'_>, conversation: &Conversation) -> Ended {
         // Semaphores that are never closed always give a permit.
         let _plugin_permit = match permits.plugins.get(plugin(&pending.call)) {
             Some(plugin) => plugin.acquire().await.ok(),
@@ -157,6 +159,7 @@ impl Drive<'_> {
                 run_id: info.run_id.clone(),
                 idempotency_key: idempotency_key.clone(),
                 attempt,
+                conversation: conversation.clone(),
                 approval,
                 cancel: self.cancel.child_token(),
                 progress: Some(self.progress_sink(&call)),
