@@ -57,6 +57,11 @@ impl Subset {
         if let Check::Refused(outcome) = self.inner.check(call) {
             return Some(outcome);
         }
+        if !self.inner.specs().iter().any(|spec| spec.name == call.name) {
+            let failure =
+                Failure::new(ErrorCode::TOOL_UNKNOWN, format!("there is no tool `{}`", text::clean_line(&call.name, 100)));
+            return Some(Box::new(ToolOutcome::refused(ToolStatus::Error, failure)));
+        }
         let message = format!("this worker was not given the tool `{}`", text::clean_line(&call.name, 100));
         let failure =
             Failure::new(ErrorCode::POLICY_DENIED, message).hint("do without it, and say in the report what is missing");
