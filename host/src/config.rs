@@ -1,5 +1,6 @@
 //! `honeycomb.toml`: settings of the model and the agent. The policy is a separate file, and nothing here grants anything.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -15,6 +16,18 @@ pub struct Config {
     pub model: ModelConfig,
     /// `[agent]`.
     pub agent: AgentConfig,
+    /// `[audit]`.
+    pub audit: AuditConfig,
+}
+
+/// What is written down.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditConfig {
+    /// The audit file, or `none`. A relative path starts at the working directory, as that of `--audit` does.
+    pub file: Option<PathBuf>,
+    /// Whether every record is on the disk before a call goes on.
+    pub sync: bool,
 }
 
 /// Which model, and how to reach it. Keys come from the environment, never from a file.
@@ -194,7 +207,7 @@ mod tests {
     fn reads_every_setting() {
         let text = "[model]\nprovider = \"openai\"\nname = \"m\"\nbase_url = \"http://127.0.0.1:1/v1\"\nmax_output_tokens = 10\n\
                     temperature = 0.5\nidle_timeout_seconds = 9\nmax_attempts = 2\nstream = false\n[agent]\nmax_steps = 3\n\
-                    max_tool_calls = 4\nmax_seconds = 5\ncontext_window = 6\nsystem_prompt = \"你好\"\n\
+                    max_tool_calls = 4\nmax_seconds = 5\ncontext_window = 6\nsystem_prompt = \"你好\"\n[audit]\nfile = \"a.jsonl\"\nsync = true\n\
                     [agent.workers]\nenabled = true\nmax_depth = 2\nmax_per_call = 3\nmax_per_run = 4\nmax_parallel = 5\n\
                     max_seconds = 6\nreserve_percent = 7\nmax_report_bytes = 8\n";
         let config = Config::parse(text).expect("valid");
@@ -203,5 +216,6 @@ mod tests {
         assert_eq!(config.agent.system_prompt.as_deref(), Some("你好"));
         assert!(config.agent.workers.enabled && !Config::default().agent.workers.enabled);
         assert_eq!((config.agent.workers.max_depth, config.agent.workers.max_report_bytes), (Some(2), Some(8)));
+        assert_eq!((config.audit.file, config.audit.sync), (Some("a.jsonl".into()), true));
     }
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::clock::{Clock, SystemClock, date};
+use super::clock::{Clock, SystemClock};
 use super::event::{Emitter, EventKind, Observer};
 use super::hook::{Hook, OnStop, RunInfo};
 use super::prompt::{PromptError, PromptVariables, SystemPrompt};
@@ -158,7 +158,7 @@ impl Runner {
     fn rendered(&self, mut settings: RunSettings) -> Result<RunSettings, PromptError> {
         if settings.system.is_empty() {
             settings.system = self.settings.prompt.render(&PromptVariables {
-                date: date(self.clock.now_ms()),
+                date: crate::time::date(self.clock.now_ms()),
                 model: self.provider.model().to_owned(),
                 tools: self.offered(settings.worker_depth).iter().map(|tool| tool.name.clone()).collect(),
                 max_steps: settings.budget.max_steps,
@@ -383,7 +383,7 @@ async fn sleep_opt(ms: Option<u64>) {
     }
 }
 
-fn new_id() -> String {
+pub(super) fn new_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }
 

@@ -1,6 +1,6 @@
 //! Workers: parts of a task that run side by side, each in a run of its own, with a share of what its parent has left.
 //!
-//! A worker never has more rights than its parent. It calls the same [`Tools`](crate::tool::Tools) through a [`Subset`], so policy and
+//! A worker never has more rights than its parent. It calls the same [`Tools`](crate::tool::Tools) through a [`Subset`](subset::Subset), so policy and
 //! sandbox are the same; its calls count against limits such as `max_calls` as if its parent had made them; the same hooks and the same
 //! person are asked; and a person's "for this run" holds for the run it was given in, not for its parent, its workers or their
 //! siblings. What a worker uses is used by its parent.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::{Drive, Runner, new_id};
+use super::{Drive, Runner};
 use crate::agent::event::{Emitter, Observer};
 use crate::agent::prompt::PromptError;
 use crate::agent::run::{Run, RunSettings};
@@ -130,10 +130,11 @@ impl Runner {
     pub(in crate::agent) fn for_worker(
         &self,
         parent_id: &str,
+        run_id: &str,
         tools: Option<&[String]>,
         observers: &[Arc<dyn Observer>],
     ) -> Self {
-        let subset = Subset::new(Arc::clone(&self.tools), parent_id);
+        let subset = Subset::new(Arc::clone(&self.tools), parent_id, run_id);
         let subset = match tools {
             Some(names) => subset.only(names.iter().cloned()),
             None => subset,
@@ -152,11 +153,17 @@ impl Runner {
     }
 
     /// Makes a worker's run. Its system prompt is that of any run with these tools, and a note.
-    pub(in crate::agent) fn start_worker(&self, task: String, settings: RunSettings, note: &str) -> Result<Run, PromptError> {
+    pub(in crate::agent) fn start_worker(
+        &self,
+        run_id: &str,
+        task: String,
+        settings: RunSettings,
+        note: &str,
+    ) -> Result<Run, PromptError> {
         let system = self.settings.run.system.clone();
         let mut settings = self.rendered(RunSettings { system, ..settings })?;
         settings.system.push_str(note);
-        Ok(Run::new(new_id(), task, settings))
+        Ok(Run::new(run_id, task, settings))
     }
 }
 

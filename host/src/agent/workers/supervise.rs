@@ -15,7 +15,7 @@ use crate::agent::budget::Budget;
 use crate::agent::event::{Emitter, EventKind};
 use crate::agent::prompt::PromptError;
 use crate::agent::run::{Run, RunSettings};
-use crate::agent::runner::Runner;
+use crate::agent::runner::{Runner, new_id};
 use crate::agent::stop::{RunResult, RunUsage, StopReason};
 use crate::message::{Message, Role};
 use crate::text;
@@ -140,13 +140,13 @@ impl Supervisor<'_> {
         let mut seats: Vec<Seat> = round.subtasks.iter().map(|_| Seat { started: None, outcome: None }).collect();
         let (mut next, mut first) = (0, None);
         // Workers end by themselves when the time is up; this is for those that do not.
-        let mut overdue = round.until.map(|until| until + GRACE);
+        let mut overdue = round.until.and_then(|until| until.checked_add(GRACE));
         let mut stopping = false;
         loop {
             while !stopping && next < seats.len() && tasks.len() < self.settings.max_parallel.max(1) {
                 let (index, subtask) = (next, &round.subtasks[next]);
                 next += 1;
-                let (runner, run, started) = match self.prepare(subtask, pool.draw(), round.until) {
+                let (runner, run, started) = match self.prepare(&round, subtask, pool.draw()) {
                     Ok(prepared) => prepared,
                     Err(error) => {
                         let failure = Failure::new(ErrorCode::HOST_INTERNAL, error.to_string()).hint(error.hint());
@@ -209,20 +209,21 @@ impl Supervisor<'_> {
     }
 
     /// Makes a worker's run, and what drives it.
-    fn prepare(&self, subtask: &Subtask, share: Share, until: Option<Instant>) -> Result<(Runner, Run, Started), PromptError> {
-        let left_ms = until.map(|until| millis(until.saturating_duration_since(Instant::now())));
+    fn prepare(&self, round: &Round<'_>, subtask: &Subtask, share: Share) -> Result<(Runner, Run, Started), PromptError> {
+        let left_ms = round.until.map(|until| millis(until.saturating_duration_since(Instant::now())));
         let max_wall_ms = left_ms.into_iter().chain(self.settings.max_wall_ms).min();
         let parent = &self.parent.settings;
         let settings = RunSettings {
             budget: share.budget(max_wall_ms, self.percent()),
-            worker_depth: parent.worker_depth.saturating_sub(1),
+            worker_depth: if round.counts { parent.worker_depth.saturating_sub(1) } else { 0 },
             ..parent.clone()
         };
-        let runner = self.runner.for_worker(&self.parent.run_id, subtask.tools.as_deref(), self.emitter.observers());
+        let run_id = new_id();
+        let runner = self.runner.for_worker(&self.parent.run_id, &run_id, subtask.tools.as_deref(), self.emitter.observers());
         let task = text::clean(&subtask.task, MAX_TASK).into_owned();
-        let run = runner.start_worker(task, settings, WORKER_NOTE)?;
+        let run = runner.start_worker(&run_id, task, settings, WORKER_NOTE)?;
         let run = run.with_parent(&self.parent.run_id);
-        let started = Started { run_id: run.id().to_owned(), share, draft: Arc::default() };
+        let started = Started { run_id, share, draft: Arc::default() };
         Ok((runner, run, started))
     }
 

@@ -298,6 +298,7 @@ async fn the_model_merges_reports_without_tools_and_as_data() {
         give(says(&format!("{task} report")))
     });
     let (runner, recorder) = runner(&model, &FakeTools::echo());
+    let runner = runner.with_workers(WorkerSettings { max_depth: 2, ..WorkerSettings::default() });
     let (run, result) = run(&runner).await;
     assert_eq!(given(&result)["answer"], "both are sunny");
     assert_eq!((run.usage().workers, run.usage().steps), (2, 5));
