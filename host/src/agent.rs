@@ -16,6 +16,7 @@ mod prompt;
 mod run;
 mod runner;
 mod stop;
+mod workers;
 
 pub use budget::{Budget, Price};
 pub use clock::{Clock, FixedClock, SystemClock};
@@ -29,6 +30,9 @@ pub use prompt::{DEFAULT_PROMPT, PromptError, PromptVariables, SystemPrompt};
 pub use run::{CheckedCall, PendingApproval, PendingCall, Phase, Run, RunError, RunSettings, SCHEMA_VERSION, Step};
 pub use runner::{RunHandle, Runner, RunnerSettings};
 pub use stop::{RunResult, RunUsage, StopReason};
+pub use workers::delegate::DELEGATE;
+pub use workers::subset::Subset;
+pub use workers::{Aggregation, DelegateError, Delegation, Subtask, TeamReport, WorkerOutcome, WorkerSettings, WorkerStatus};
 
 #[cfg(test)]
 mod testing;

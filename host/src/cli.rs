@@ -36,6 +36,7 @@ const EXAMPLES: &str = "\
 Examples:
   honeycomb-host --plugins target/plugins --policy examples/policy.toml \"what is 123 + 456?\"
   honeycomb-host --plugins target/plugins --policy examples/policy.toml \"北京天气怎么样？适合跑步吗？\"
+  honeycomb-host --plugins target/plugins --policy examples/policy.toml --workers 4 \"比较北京、巴黎和奥斯陆的天气\"
   honeycomb-host --plugins target/plugins --policy examples/policy.toml tools
   honeycomb-host --plugins target/plugins --policy examples/policy.toml call calculator/calculate --args '{\"expression\":\"123 + 456\"}' --json
   honeycomb-host --plugins target/plugins policy suggest weather > policy.toml
@@ -78,6 +79,9 @@ struct Common {
     /// The most steps (model calls) of a task
     #[arg(long, global = true, value_name = "N")]
     max_steps: Option<u32>,
+    /// Let the model give parts of a task to workers, N of them at once; 0 does not let it [default: honeycomb.toml]
+    #[arg(long, global = true, value_name = "N")]
+    workers: Option<usize>,
     /// Print one JSON document, or JSON lines for a stream, on stdout
     #[arg(long, global = true)]
     json: bool,

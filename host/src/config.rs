@@ -78,6 +78,30 @@ pub struct AgentConfig {
     pub context_window: Option<u64>,
     /// Text that replaces the default system prompt; a minijinja template.
     pub system_prompt: Option<String>,
+    /// `[agent.workers]`.
+    pub workers: WorkersConfig,
+}
+
+/// Whether and how the model may give parts of its task to workers.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct WorkersConfig {
+    /// Offers the tool `delegate`.
+    pub enabled: bool,
+    /// Levels of workers below the task's own run.
+    pub max_depth: Option<u32>,
+    /// The most subtasks of one call.
+    pub max_per_call: Option<usize>,
+    /// The most workers of a task, those of workers included.
+    pub max_per_run: Option<u32>,
+    /// Workers of one call that run at once.
+    pub max_parallel: Option<usize>,
+    /// The most seconds of one worker.
+    pub max_seconds: Option<u64>,
+    /// The percentage of what is left that is kept to act on the reports; also what a worker keeps to write its own.
+    pub reserve_percent: Option<u32>,
+    /// The longest report that is shown, in bytes.
+    pub max_report_bytes: Option<usize>,
 }
 
 /// What is remembered beyond a conversation. The policy says whether the model may save and recall at all.
@@ -121,6 +145,12 @@ impl Config {
             ("agent.max_steps", config.agent.max_steps == Some(0)),
             ("agent.max_tool_calls", config.agent.max_tool_calls == Some(0)),
             ("agent.max_seconds", config.agent.max_seconds == Some(0)),
+            ("agent.workers.max_depth", config.agent.workers.max_depth == Some(0)),
+            ("agent.workers.max_per_call", config.agent.workers.max_per_call == Some(0)),
+            ("agent.workers.max_per_run", config.agent.workers.max_per_run == Some(0)),
+            ("agent.workers.max_parallel", config.agent.workers.max_parallel == Some(0)),
+            ("agent.workers.max_seconds", config.agent.workers.max_seconds == Some(0)),
+            ("agent.workers.max_report_bytes", config.agent.workers.max_report_bytes == Some(0)),
             ("agent.context_window", config.agent.context_window == Some(0)),
             ("model.max_output_tokens", config.model.max_output_tokens == Some(0)),
             ("model.max_attempts", config.model.max_attempts == Some(0)),
@@ -132,6 +162,9 @@ impl Config {
             ("memory.max_result_bytes", config.memory.max_result_bytes == Some(0)),
             ("memory.expires_after_days", config.memory.expires_after_days == Some(0)),
         ];
+        if config.agent.workers.reserve_percent.is_some_and(|percent| !(1..=90).contains(&percent)) {
+            return Err(ConfigError::Range { field: "agent.workers.reserve_percent", from: 1, to: 90 });
+        }
         match zero.into_iter().find(|(_, is_zero)| *is_zero) {
             Some((field, _)) => Err(ConfigError::Zero { field }),
             None => Ok(config),
@@ -162,6 +195,16 @@ pub enum ConfigError {
         /// The key.
         field: &'static str,
     },
+    /// A number is outside its range.
+    #[error("`{field}` must be from {from} to {to}")]
+    Range {
+        /// The key.
+        field: &'static str,
+        /// The least.
+        from: u32,
+        /// The most.
+        to: u32,
+    },
 }
 
 fn line_of(text: &str, offset: usize) -> usize {
@@ -181,6 +224,13 @@ mod tests {
             ("[agent]\nmax_steps = 0\n", "`agent.max_steps` must not be zero"),
             ("[memory]\nmax_entries = 0\n", "`memory.max_entries` must not be zero"),
             ("[memory]\nembedding = \"m\"\n", "line 2: unknown field `embedding`"),
+            ("[agent.workers]\nmax_depth = 0\n", "`agent.workers.max_depth` must not be zero"),
+            ("[agent.workers]\nmax_per_call = 0\n", "`agent.workers.max_per_call` must not be zero"),
+            ("[agent.workers]\nmax_per_run = 0\n", "`agent.workers.max_per_run` must not be zero"),
+            ("[agent.workers]\nmax_parallel = 0\n", "`agent.workers.max_parallel` must not be zero"),
+            ("[agent.workers]\nmax_seconds = 0\n", "`agent.workers.max_seconds` must not be zero"),
+            ("[agent.workers]\nmax_report_bytes = 0\n", "`agent.workers.max_report_bytes` must not be zero"),
+            ("[agent.workers]\nreserve_percent = 91\n", "`agent.workers.reserve_percent` must be from 1 to 90"),
             ("[policy]\n", "line 1: unknown field `policy`"),
             ("not toml", "line 1:"),
         ] {
@@ -193,11 +243,15 @@ mod tests {
     fn reads_every_setting() {
         let text = "[model]\nprovider = \"openai\"\nname = \"m\"\nbase_url = \"http://127.0.0.1:1/v1\"\nmax_output_tokens = 10\n\
                     temperature = 0.5\nidle_timeout_seconds = 9\nmax_attempts = 2\nstream = false\n[agent]\nmax_steps = 3\n\
-                    max_tool_calls = 4\nmax_seconds = 5\ncontext_window = 6\nsystem_prompt = \"你好\"\n[audit]\nfile = \"a.jsonl\"\nsync = true\n";
+                    max_tool_calls = 4\nmax_seconds = 5\ncontext_window = 6\nsystem_prompt = \"你好\"\n[audit]\nfile = \"a.jsonl\"\nsync = true\n\
+                    [agent.workers]\nenabled = true\nmax_depth = 2\nmax_per_call = 3\nmax_per_run = 4\nmax_parallel = 5\n\
+                    max_seconds = 6\nreserve_percent = 7\nmax_report_bytes = 8\n";
         let config = Config::parse(text).expect("valid");
         assert_eq!(config.model.provider, Some(ProviderKind::OpenAi));
         assert_eq!(config.max_time(), Some(Duration::from_secs(5)));
         assert_eq!(config.agent.system_prompt.as_deref(), Some("你好"));
+        assert!(config.agent.workers.enabled && !Config::default().agent.workers.enabled);
+        assert_eq!((config.agent.workers.max_depth, config.agent.workers.max_report_bytes), (Some(2), Some(8)));
         assert_eq!((config.audit.file, config.audit.sync), (Some("a.jsonl".into()), true));
     }
 }

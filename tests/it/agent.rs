@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 /// One tool that says which city it was asked about.
-struct Weather;
+pub(crate) struct Weather;
 
 impl Tools for Weather {
     fn specs(&self) -> Arc<[ToolSpec]> {

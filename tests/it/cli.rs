@@ -9,6 +9,7 @@ mod killed;
 mod limits;
 mod memory;
 mod rights;
+mod workers;
 
 /// What `weather` needs to reach a server on loopback, and nothing else.
 fn weather_policy(port: u16) -> String {

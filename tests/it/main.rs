@@ -8,3 +8,4 @@ mod provider;
 mod sandbox;
 mod tidy;
 mod typed;
+mod workers;

@@ -336,8 +336,13 @@ impl Run {
                 self.outbox.push(EventKind::BudgetWarning { budget, used, limit });
             }
         }
-        let Some(meter) = meters.iter().find(|meter| meter.is_used_up() && !(acting && meter.hand_over)) else { return };
-        if !meter.hand_over {
+        let reserve = self.settings.budget.hand_over_percent;
+        let due = meters
+            .iter()
+            .find(|meter| meter.is_used_up() && !(acting && meter.hand_over))
+            .or_else(|| meters.iter().find(|meter| !acting && !meter.hand_over && meter.is_down_to(reserve)));
+        let Some(meter) = due else { return };
+        if !meter.hand_over && meter.is_used_up() {
             let failure = Failure::new(
                 ErrorCode::LIMIT_RUN,
                 format!("the run's budget `{}` is used up: {} of {}", meter.name, meter.used, meter.limit),
@@ -353,6 +358,11 @@ impl Run {
         self.usage.tokens += tokens;
         let cost = self.settings.price.map_or(0, |price| price.cost_micros(&tokens));
         self.usage.cost_micros = self.usage.cost_micros.saturating_add(cost);
+    }
+
+    /// Counts what the run's workers used.
+    pub(crate) fn count_workers(&mut self, used: &RunUsage) {
+        self.usage.add(used);
     }
 
     fn tick(&mut self, now_ms: u64) {

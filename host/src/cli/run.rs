@@ -13,7 +13,7 @@ use super::output::{self, CliError};
 use super::reload::Watch;
 use super::view::{JsonView, LiveView};
 use super::{Common, host, reload, signals};
-use crate::agent::{Observer, Price, Runner, RunnerSettings, StopReason, SystemPrompt, WireRules};
+use crate::agent::{Observer, Price, Runner, RunnerSettings, StopReason, SystemPrompt, WireRules, WorkerSettings};
 use crate::approval::{Approver, DenyAll};
 use crate::config::Config;
 use crate::provider::price;
@@ -56,6 +56,10 @@ pub(super) async fn open_runner(common: &Common) -> Result<(Arc<Runner>, Watch),
     let live = Arc::new(LiveRegistry::new(registry));
     let watch = reload::watch(common, Arc::clone(&live));
     let runner = Runner::new(provider, live).with_approver(approver).with_observer(observer).with_settings(settings);
+    let runner = match worker_settings(common, &config) {
+        Some(workers) => runner.with_workers(workers),
+        None => runner,
+    };
     Ok((Arc::new(runner), watch))
 }
 
@@ -78,6 +82,9 @@ fn runner_settings(common: &Common, config: &Config, model: &str) -> Result<Runn
     if let Some(max_time) = config.max_time() {
         budget.max_wall_ms = Some(u64::try_from(max_time.as_millis()).unwrap_or(u64::MAX));
     }
+    if let Some(max_workers) = config.agent.workers.max_per_run {
+        budget.max_workers = max_workers;
+    }
     let known = price::lookup(model);
     if let Some(window) = config.agent.context_window.or_else(|| known.map(|price| price.window)) {
         settings.run.context.window_tokens = window;
@@ -87,4 +94,21 @@ fn runner_settings(common: &Common, config: &Config, model: &str) -> Result<Runn
     settings.run.wire = WireRules::default();
     settings.run.session = Some(Uuid::now_v7().to_string());
     Ok(settings)
+}
+
+/// How workers are run; none if the model may not have any.
+fn worker_settings(common: &Common, config: &Config) -> Option<WorkerSettings> {
+    let config = &config.agent.workers;
+    if !common.workers.map_or(config.enabled, |workers| workers > 0) {
+        return None;
+    }
+    let default = WorkerSettings::default();
+    Some(WorkerSettings {
+        max_depth: config.max_depth.unwrap_or(default.max_depth),
+        max_per_call: config.max_per_call.unwrap_or(default.max_per_call),
+        max_parallel: common.workers.or(config.max_parallel).unwrap_or(default.max_parallel),
+        max_wall_ms: config.max_seconds.map(|seconds| seconds.saturating_mul(1000)).or(default.max_wall_ms),
+        reserve_percent: config.reserve_percent.unwrap_or(default.reserve_percent),
+        max_report_bytes: config.max_report_bytes.unwrap_or(default.max_report_bytes),
+    })
 }

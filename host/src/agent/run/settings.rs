@@ -34,6 +34,8 @@ pub struct RunSettings {
     pub max_invalid_turns: u32,
     /// The most calls of one turn; others of that turn are not executed.
     pub max_calls_per_turn: usize,
+    /// How many levels of workers may be below this run; 0 may start none. A runner with workers sets it.
+    pub worker_depth: u32,
 }
 
 impl Default for RunSettings {
@@ -50,6 +52,7 @@ impl Default for RunSettings {
             max_nudges: 2,
             max_invalid_turns: 3,
             max_calls_per_turn: 32,
+            worker_depth: 0,
         }
     }
 }

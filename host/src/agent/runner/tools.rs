@@ -6,10 +6,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
+use super::delegate::Delegating;
 use super::{Drive, guarded, info, sleep_opt};
 use crate::agent::hook::{AfterTool, BeforeTool, RunInfo, stop_failure};
 use crate::agent::run::{CheckedCall, PendingApproval, PendingCall, Run};
+use crate::agent::workers::supervise::GRACE;
 use crate::message::{ToolCall, ToolStatus};
 use crate::tool::{Approval, CallContext, Check, Conversation, ErrorCode, Failure, ToolOutcome};
 
@@ -21,8 +24,14 @@ struct Ended {
     stop: Option<Failure>,
 }
 
-/// How many calls may run now.
-struct Permits<'a> {
+/// What the calls of a group share.
+struct Group<'a> {
+    info: RunInfo,
+    /// Stops them.
+    cancel: CancellationToken,
+    /// Set if one of them may delegate.
+    delegating: Option<Delegating>,
+    /// How many calls may run now.
     run: Semaphore,
     plugins: HashMap<&'a str, Semaphore>,
 }
@@ -66,6 +75,9 @@ impl Drive<'_> {
     }
 
     fn check(&self, run_id: &str, call: &ToolCall) -> Check {
+        if let Some(settings) = self.workers.filter(|_| self.is_delegate(call)) {
+            return self.check_delegate(call, settings);
+        }
         catch_unwind(AssertUnwindSafe(|| self.runner.tools.check(run_id, call)))
             .unwrap_or_else(|_| Check::Refused(Box::new(host_fault("the check of this call failed", ToolStatus::NotExecuted))))
     }
@@ -101,10 +113,13 @@ impl Drive<'_> {
         run.on_started(&ids, self.now());
         self.tell(run);
         self.emitter.checkpoint(run);
-        let info = info(run);
         let conversation = run.conversation();
         let settings = &self.runner.settings;
-        let permits = Permits {
+        let delegates = group.iter().any(|pending| self.is_delegate(&pending.call));
+        let shared = Group {
+            info: info(run),
+            cancel: self.cancel.child_token(),
+            delegating: delegates.then(|| Delegating::new(run)),
             run: Semaphore::new(settings.max_parallel.clamp(1, Semaphore::MAX_PERMITS)),
             plugins: group
                 .iter()
@@ -112,8 +127,7 @@ impl Drive<'_> {
                 .map(|(plugin, permits)| (plugin, Semaphore::new(permits)))
                 .collect(),
         };
-        let mut running: FuturesUnordered<_> =
-            group.iter().map(|pending| self.call(&info, pending, &permits, &conversation)).collect();
+        let mut running: FuturesUnordered<_> = group.iter().map(|pending| self.call(&shared, pending, &conversation)).collect();
         let deadline = sleep_opt(run.remaining_ms());
         tokio::pin!(deadline);
         loop {
@@ -122,14 +136,15 @@ impl Drive<'_> {
                 // First, so that a call that has ended keeps its outcome when the run is cancelled in the same moment.
                 ended = running.next() => ended,
                 () = self.cancel.cancelled() => {
-                    drop(running);
+                    self.wind_up(run, &shared, running).await;
                     return run.cancel(self.now());
                 }
                 () = &mut deadline => {
-                    drop(running);
+                    self.wind_up(run, &shared, running).await;
                     return run.expire(self.now());
                 }
             };
+            run.count_workers(&self.ledger.take());
             let Some(Ended { call_id, outcome, stop }) = ended else { return };
             run.on_tool(&call_id, &outcome, self.now());
             self.tell(run);
@@ -143,13 +158,27 @@ impl Drive<'_> {
         }
     }
 
-    async fn call(&self, info: &RunInfo, pending: &PendingCall, permits: &Permits<'_>, conversation: &Conversation) -> Ended {
+    /// Stops calls that are under way. Workers have a moment to hand over what they have; everything else is dropped.
+    async fn wind_up(&self, run: &mut Run, group: &Group<'_>, mut running: FuturesUnordered<impl Future<Output = Ended>>) {
+        group.cancel.cancel();
+        if group.delegating.is_some()
+            && let Ok(Some(Ended { call_id, outcome, .. })) = tokio::time::timeout(GRACE * 2, running.next()).await
+        {
+            run.on_tool(&call_id, &outcome, self.now());
+            self.tell(run);
+        }
+        drop(running);
+        run.count_workers(&self.ledger.take());
+    }
+
+    async fn call(&self, group: &Group<'_>, pending: &PendingCall, conversation: &Conversation) -> Ended {
+        let info = &group.info;
         // Semaphores that are never closed always give a permit.
-        let _plugin_permit = match permits.plugins.get(plugin(&pending.call)) {
+        let _plugin_permit = match group.plugins.get(plugin(&pending.call)) {
             Some(plugin) => plugin.acquire().await.ok(),
             None => None,
         };
-        let _run_permit = permits.run.acquire().await.ok();
+        let _run_permit = group.run.acquire().await.ok();
         let mut call = pending.call.clone();
         let mut attempt = pending.attempt;
         let mut approval = pending.approval;
@@ -161,11 +190,16 @@ impl Drive<'_> {
                 attempt,
                 conversation: conversation.clone(),
                 approval,
-                cancel: self.cancel.child_token(),
+                cancel: group.cancel.child_token(),
                 progress: Some(self.progress_sink(&call)),
             };
             let _stop_on_drop = context.cancel.clone().drop_guard();
-            let outcome = guarded(async { self.runner.tools.call(&call, context).await }).await;
+            let outcome = match (self.workers, &group.delegating) {
+                (Some(settings), Some(delegating)) if self.is_delegate(&call) => {
+                    guarded(self.delegate(delegating, settings, &call, &context.cancel)).await
+                }
+                _ => guarded(async { self.runner.tools.call(&call, context).await }).await,
+            };
             let mut outcome =
                 outcome.unwrap_or_else(|| host_fault("the host failed while running this call", ToolStatus::Interrupted));
             let mut retry = None;
