@@ -17,7 +17,8 @@ mod run;
 mod runner;
 mod stop;
 
-pub use budget::{Budget, Price};
+pub use crate::provider::price::Price;
+pub use budget::Budget;
 pub use clock::{Clock, FixedClock, SystemClock};
 pub use context::ContextSettings;
 pub use context::display::{DisplaySettings, ResultDisplay};

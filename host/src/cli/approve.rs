@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
+use super::printer::Printer;
 use super::{output, terminal};
 use crate::approval::Approver;
 use crate::text;
@@ -22,12 +23,23 @@ pub(super) fn can_ask() -> bool {
 #[derive(Clone, Default)]
 pub(super) struct TerminalApprover {
     turn: Arc<Mutex<()>>,
+    printer: Option<Printer>,
+}
+
+impl TerminalApprover {
+    /// Asks once `printer` has shown what came before.
+    pub(super) fn after(printer: Printer) -> Self {
+        Self { turn: Arc::default(), printer: Some(printer) }
+    }
 }
 
 impl Approver for TerminalApprover {
     fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Approval> {
         Box::pin(async move {
             let _turn = self.turn.lock().await;
+            if let Some(printer) = &self.printer {
+                printer.drained().await;
+            }
             ask(question).await
         })
     }

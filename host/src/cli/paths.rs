@@ -1,10 +1,10 @@
 //! Where the host keeps its own files, and how it reads those it is given.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+
+use crate::file;
 
 /// The directory of compiled plugins: given, or `$XDG_CACHE_HOME/honeycomb`, or `~/.cache/honeycomb`.
 pub(super) fn cache_dir(given: Option<&Path>) -> Option<PathBuf> {
@@ -30,13 +30,5 @@ fn base_dir(given: Option<&Path>, variable: &str, fallback: &str) -> Option<Path
 
 /// Reads a text file that a person names, up to `max_bytes`.
 pub(super) fn read_text(path: &Path, max_bytes: u64) -> anyhow::Result<String> {
-    let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
-    let metadata = file.metadata().with_context(|| format!("cannot read `{}`", path.display()))?;
-    anyhow::ensure!(!metadata.is_dir(), "`{}` is a directory", path.display());
-    let mut text = String::new();
-    file.take(max_bytes + 1)
-        .read_to_string(&mut text)
-        .with_context(|| format!("cannot read `{}` as UTF-8 text", path.display()))?;
-    anyhow::ensure!(text.len() as u64 <= max_bytes, "`{}` is larger than {max_bytes} bytes", path.display());
-    Ok(text)
+    file::read_text(path, max_bytes).with_context(|| format!("cannot use `{}`", path.display()))
 }

@@ -8,13 +8,14 @@ use tokio_util::sync::CancellationToken;
 use super::approve::{self, TerminalApprover};
 use super::model::{load_config, open_provider};
 use super::output::{self, CliError};
+use super::printer::Printer;
+use super::settings::{runner_settings, unmatched};
 use super::view::{JsonView, LiveView};
 use super::{Common, host, signals};
-use crate::agent::{Observer, Price, Runner, RunnerSettings, StopReason, SystemPrompt, WireRules};
+use crate::agent::{Runner, StopReason};
 use crate::approval::{Approver, DenyAll};
-use crate::config::Config;
-use crate::provider::price;
 use crate::registry::{LiveRegistry, LoadSelection};
+use crate::tool::Tools as _;
 
 pub(super) async fn run(common: &Common, task: &str) -> Result<ExitCode, CliError> {
     if task.trim().is_empty() {
@@ -22,8 +23,9 @@ pub(super) async fn run(common: &Common, task: &str) -> Result<ExitCode, CliErro
     }
     let cancel = CancellationToken::new();
     signals::cancel_on_signal(cancel.clone());
-    let runner = open_runner(common).await?;
+    let (runner, printer) = open_runner(common).await?;
     let result = runner.run(task, &cancel).await.map_err(|error| CliError::config(anyhow::Error::new(error)))?;
+    printer.drained().await;
     Ok(match result.stop_reason {
         StopReason::EndTurn => ExitCode::SUCCESS,
         StopReason::Cancelled => ExitCode::from(130),
@@ -32,7 +34,7 @@ pub(super) async fn run(common: &Common, task: &str) -> Result<ExitCode, CliErro
 }
 
 /// Loads everything that a task needs.
-pub(super) async fn open_runner(common: &Common) -> Result<Arc<Runner>, CliError> {
+pub(super) async fn open_runner(common: &Common) -> Result<(Arc<Runner>, Printer), CliError> {
     let config = load_config(common)?;
     let policy = host::load_policy(&common.policy)?;
     // Before any plugin is compiled: a missing key should not cost the wait.
@@ -44,40 +46,15 @@ pub(super) async fn open_runner(common: &Common) -> Result<Arc<Runner>, CliError
         tracing::info!("not loaded, since the policy has no block for them: {}", report.skipped.join(", "));
     }
     let settings = runner_settings(common, &config, provider.model())?;
-    let observer: Arc<dyn Observer> = if common.json { Arc::new(JsonView) } else { Arc::new(LiveView::new()) };
-    let approver: Arc<dyn Approver> = if approve::can_ask() { Arc::new(TerminalApprover::default()) } else { Arc::new(DenyAll) };
+    for tool in unmatched(&config, &registry.specs()) {
+        output::note(&format!("warning: `agent.results.tools.\"{tool}\"` matches no tool that is on offer"));
+    }
+    let (observer, printer) = if common.json { Printer::start(JsonView) } else { Printer::start(LiveView::new()) };
+    let approver: Arc<dyn Approver> =
+        if approve::can_ask() { Arc::new(TerminalApprover::after(printer.clone())) } else { Arc::new(DenyAll) };
     let runner = Runner::new(provider, Arc::new(LiveRegistry::new(registry)))
         .with_approver(approver)
         .with_observer(observer)
         .with_settings(settings);
-    Ok(Arc::new(runner))
-}
-
-fn runner_settings(common: &Common, config: &Config, model: &str) -> Result<RunnerSettings, CliError> {
-    let mut settings = RunnerSettings::default();
-    if let Some(template) = &config.agent.system_prompt {
-        settings.prompt = SystemPrompt::new(template)
-            .map_err(|error| CliError::config(anyhow::Error::new(error).context("`agent.system_prompt`")))?;
-    }
-    let budget = &mut settings.run.budget;
-    if let Some(max_steps) = common.max_steps.or(config.agent.max_steps) {
-        if max_steps == 0 {
-            return Err(CliError::usage("`--max-steps` must not be zero"));
-        }
-        budget.max_steps = max_steps;
-    }
-    if let Some(max_tool_calls) = config.agent.max_tool_calls {
-        budget.max_tool_calls = max_tool_calls;
-    }
-    if let Some(max_time) = config.max_time() {
-        budget.max_wall_ms = Some(u64::try_from(max_time.as_millis()).unwrap_or(u64::MAX));
-    }
-    let known = price::lookup(model);
-    if let Some(window) = config.agent.context_window.or_else(|| known.map(|price| price.window)) {
-        settings.run.context.window_tokens = window;
-    }
-    settings.run.context.max_output_tokens = config.model.max_output_tokens;
-    settings.run.price = known.map(|price| Price { input: price.input, cached_input: price.cached, output: price.output });
-    settings.run.wire = WireRules::default();
-    Ok(settings)
+    Ok((Arc::new(runner), printer))
 }

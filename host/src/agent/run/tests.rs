@@ -4,7 +4,7 @@ mod properties;
 use std::sync::Arc;
 
 use super::*;
-use crate::agent::budget::{Budget, Price};
+use crate::agent::{Budget, Price};
 use crate::agent::event::ToolCompleted;
 use crate::agent::testing::{calls, error, outcome, part, read_only, says, spec, specs, turn};
 use crate::message::{FinishReason, Part, ToolCall, ToolStatus};
