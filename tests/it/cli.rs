@@ -3,10 +3,12 @@
 mod agent;
 mod bad_input;
 mod calls;
+mod config;
 mod confinement;
 mod ends;
 mod killed;
 mod limits;
+mod slow_reader;
 
 /// What `weather` needs to reach a server on loopback, and nothing else.
 fn weather_policy(port: u16) -> String {
