@@ -15,8 +15,10 @@ mod model;
 mod output;
 mod paths;
 mod policy;
+mod printer;
 mod reload;
 mod run;
+mod settings;
 mod signals;
 mod starter;
 mod terminal;
@@ -165,6 +167,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
         .build()
         .map_err(|error| CliError::failed(anyhow::Error::new(error).context("cannot start the async runtime")))?;
     let code = runtime.block_on(async {
+        signals::outlive_file_size_limit();
         match (command, task) {
             (None, Some(task)) => {
                 refuse_mistyped_command(&task)?;

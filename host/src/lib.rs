@@ -12,6 +12,7 @@
 //! - [`provider`], [`agent`]: the model, and the loop;
 //! - [`cli`]: the command line.
 
+mod file;
 pub mod json;
 pub mod message;
 pub mod text;

@@ -3,12 +3,14 @@
 mod agent;
 mod bad_input;
 mod calls;
+mod config;
 mod confinement;
 mod ends;
 mod killed;
 mod limits;
 mod memory;
 mod rights;
+mod slow_reader;
 mod workers;
 
 /// What `weather` needs to reach a server on loopback, and nothing else.

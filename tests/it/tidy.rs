@@ -4,15 +4,16 @@ use std::path::{Path, PathBuf};
 
 /// What each module of the host may use of the others: imports point inward. `cli` and `mcp` see everything and nothing sees them.
 const LAYERS: &[(&str, &[&str])] = &[
+    ("file", &[]),
     ("json", &[]),
     ("text", &[]),
     ("message", &["json"]),
     ("time", &[]),
     ("tool", &["json", "message", "text"]),
-    ("secret", &["policy", "text"]),
+    ("secret", &["file", "policy", "text"]),
     ("approval", &["tool"]),
     ("policy", &["json", "message", "text", "tool"]),
-    ("provider", &["json", "message", "text", "tool"]),
+    ("provider", &["file", "json", "message", "secret", "text", "tool"]),
     // The trait of `provider` and its plain data, none of the providers themselves: see `PROVIDERS`.
     ("agent", &["approval", "json", "message", "provider", "text", "time", "tool"]),
     ("audit", &["message", "policy", "secret", "text", "time", "tool"]),

@@ -1,9 +1,8 @@
-//! What a run may use, and what its tokens cost.
+//! What a run may use.
 
 use serde::{Deserialize, Serialize};
 
 use super::stop::{RunUsage, StopReason};
-use crate::message::TokenUsage;
 
 /// What a run may use. Every limit bounds the whole run; none leaves that thing to the other limits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -111,43 +110,10 @@ impl Budget {
     }
 }
 
-/// What a million tokens cost, in millionths of a currency: 2 500 000 is 2.50.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Price {
-    /// A million input tokens that were not cached.
-    pub input: u64,
-    /// A million input tokens read from the provider's cache.
-    pub cached_input: u64,
-    /// A million output tokens.
-    pub output: u64,
-}
-
-impl Price {
-    /// The cost of some tokens, in millionths of the currency, rounded up.
-    pub fn cost_micros(&self, tokens: &TokenUsage) -> u64 {
-        let cached = tokens.cached_input_tokens.min(tokens.input_tokens);
-        let fresh = tokens.input_tokens - cached;
-        let total = u128::from(fresh) * u128::from(self.input)
-            + u128::from(cached) * u128::from(self.cached_input)
-            + u128::from(tokens.output_tokens) * u128::from(self.output);
-        u64::try_from(total.div_ceil(1_000_000)).unwrap_or(u64::MAX)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn prices_cached_tokens_apart() {
-        let price = Price { input: 2_500_000, cached_input: 250_000, output: 10_000_000 };
-        let tokens = TokenUsage { input_tokens: 1_000, output_tokens: 100, cached_input_tokens: 400, reasoning_tokens: 50 };
-        assert_eq!(price.cost_micros(&tokens), 600 * 5 / 2 + 100 + 1_000);
-        let nonsense =
-            TokenUsage { input_tokens: 1, cached_input_tokens: u64::MAX, output_tokens: u64::MAX, reasoning_tokens: 0 };
-        assert!(price.cost_micros(&nonsense) > 0);
-    }
+    use crate::message::TokenUsage;
 
     #[test]
     fn each_limit_has_its_meter() {

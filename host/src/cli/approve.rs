@@ -6,6 +6,7 @@ use std::sync::Arc;
 use tokio::sync::Mutex;
 
 use super::grants::GrantsFile;
+use super::printer::Printer;
 use super::{output, terminal};
 use crate::approval::Approver;
 use crate::text;
@@ -23,6 +24,8 @@ pub(super) fn can_ask() -> bool {
 #[derive(Clone, Default)]
 pub(super) struct TerminalApprover {
     turn: Arc<Mutex<()>>,
+    /// What has to be shown before a question.
+    printer: Option<Printer>,
     /// Where an "always" is written; without, it is not offered.
     grants: Option<Arc<GrantsFile>>,
 }
@@ -30,7 +33,13 @@ pub(super) struct TerminalApprover {
 impl TerminalApprover {
     /// Also takes "always" for an answer.
     pub(super) fn with_grants(grants: Option<GrantsFile>) -> Self {
-        Self { turn: Arc::default(), grants: grants.map(Arc::new) }
+        Self { grants: grants.map(Arc::new), ..Self::default() }
+    }
+
+    /// Asks once `printer` has shown what came before.
+    #[must_use]
+    pub(super) fn after(self, printer: Printer) -> Self {
+        Self { printer: Some(printer), ..self }
     }
 }
 
@@ -41,6 +50,9 @@ impl Approver for TerminalApprover {
             // The same call may have been asked about a moment ago, in the same turn.
             if self.grants.as_ref().is_some_and(|grants| grants.covers(question)) {
                 return Approval::Always;
+            }
+            if let Some(printer) = &self.printer {
+                printer.drained().await;
             }
             ask(question, self.grants.as_deref()).await
         })

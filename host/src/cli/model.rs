@@ -63,6 +63,12 @@ fn settings(model: Option<&str>, config: &Config, env: &dyn Fn(&str) -> Option<S
     if let Some(seconds) = config.model.idle_timeout_seconds {
         settings.timeouts.idle = Duration::from_secs(seconds);
     }
+    if let Some(seconds) = config.model.stall_timeout_seconds {
+        settings.timeouts.stall = Duration::from_secs(seconds);
+    }
+    if let Some(concurrency) = config.model.concurrency {
+        settings.concurrency = concurrency;
+    }
     if let Some(attempts) = config.model.max_attempts {
         settings.retries.max_attempts = attempts;
     }

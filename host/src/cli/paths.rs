@@ -1,12 +1,11 @@
 //! Where the host keeps its own files, and how it reads those it is given.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
 use super::trusted;
+use crate::file;
 
 /// The directory of compiled plugins: given, or `$XDG_CACHE_HOME/honeycomb`, or `~/.cache/honeycomb`.
 pub(super) fn cache_dir(given: Option<&Path>) -> Option<PathBuf> {
@@ -48,25 +47,14 @@ pub(super) fn create_private_dir(path: &Path) -> std::io::Result<()> {
 
 /// Reads a text file that decides on rights: nobody else may be able to change it.
 pub(super) fn read_trusted_text(path: &Path, max_bytes: u64) -> anyhow::Result<String> {
-    let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
-    let metadata = file.metadata().with_context(|| format!("cannot read `{}`", path.display()))?;
+    let unusable = || format!("cannot use `{}`", path.display());
+    let file = file::open(path).with_context(unusable)?;
+    let metadata = file.metadata().with_context(unusable)?;
     trusted::check(path, &metadata)?;
-    read_open(path, file, max_bytes)
+    file::read_open(file, max_bytes).with_context(unusable)
 }
 
 /// Reads a text file that a person names, up to `max_bytes`.
 pub(super) fn read_text(path: &Path, max_bytes: u64) -> anyhow::Result<String> {
-    let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
-    read_open(path, file, max_bytes)
-}
-
-fn read_open(path: &Path, file: File, max_bytes: u64) -> anyhow::Result<String> {
-    let metadata = file.metadata().with_context(|| format!("cannot read `{}`", path.display()))?;
-    anyhow::ensure!(!metadata.is_dir(), "`{}` is a directory", path.display());
-    let mut text = String::new();
-    file.take(max_bytes + 1)
-        .read_to_string(&mut text)
-        .with_context(|| format!("cannot read `{}` as UTF-8 text", path.display()))?;
-    anyhow::ensure!(text.len() as u64 <= max_bytes, "`{}` is larger than {max_bytes} bytes", path.display());
-    Ok(text)
+    file::read_text(path, max_bytes).with_context(|| format!("cannot use `{}`", path.display()))
 }

@@ -4,20 +4,20 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use uuid::Uuid;
 
 use super::approve::{self, TerminalApprover};
 use super::grants::GrantsFile;
 use super::model::{load_config, open_provider};
 use super::output::{self, CliError};
+use super::printer::Printer;
 use super::reload::Watch;
+use super::settings::{runner_settings, unmatched, worker_settings};
 use super::view::{JsonView, LiveView};
 use super::{Common, host, reload, signals};
-use crate::agent::{Observer, Price, Runner, RunnerSettings, StopReason, SystemPrompt, WireRules, WorkerSettings};
+use crate::agent::{Runner, StopReason};
 use crate::approval::{Approver, DenyAll};
-use crate::config::Config;
-use crate::provider::price;
 use crate::registry::{LiveRegistry, LoadSelection};
+use crate::tool::Tools as _;
 
 pub(super) async fn run(common: &Common, task: &str) -> Result<ExitCode, CliError> {
     if task.trim().is_empty() {
@@ -25,8 +25,9 @@ pub(super) async fn run(common: &Common, task: &str) -> Result<ExitCode, CliErro
     }
     let cancel = CancellationToken::new();
     signals::cancel_on_signal(cancel.clone());
-    let (runner, _watch) = open_runner(common).await?;
+    let (runner, printer, _watch) = open_runner(common).await?;
     let result = runner.run(task, &cancel).await.map_err(|error| CliError::config(anyhow::Error::new(error)))?;
+    printer.drained().await;
     Ok(match result.stop_reason {
         StopReason::EndTurn => ExitCode::SUCCESS,
         StopReason::Cancelled => ExitCode::from(130),
@@ -35,7 +36,7 @@ pub(super) async fn run(common: &Common, task: &str) -> Result<ExitCode, CliErro
 }
 
 /// Loads everything that a task needs. The policy is reloaded when it changes, until the watch is dropped.
-pub(super) async fn open_runner(common: &Common) -> Result<(Arc<Runner>, Watch), CliError> {
+pub(super) async fn open_runner(common: &Common) -> Result<(Arc<Runner>, Printer, Watch), CliError> {
     let config = load_config(common)?;
     let policy = host::load_policy(&common.policy)?;
     // Before any plugin is compiled: a missing key should not cost the wait.
@@ -47,9 +48,12 @@ pub(super) async fn open_runner(common: &Common) -> Result<(Arc<Runner>, Watch),
         tracing::info!("not loaded, since the policy has no block for them: {}", report.skipped.join(", "));
     }
     let settings = runner_settings(common, &config, provider.model())?;
-    let observer: Arc<dyn Observer> = if common.json { Arc::new(JsonView) } else { Arc::new(LiveView::new()) };
+    for tool in unmatched(&config, &registry.specs()) {
+        output::note(&format!("warning: `agent.results.tools.\"{tool}\"` matches no tool that is on offer"));
+    }
+    let (observer, printer) = if common.json { Printer::start(JsonView) } else { Printer::start(LiveView::new()) };
     let approver: Arc<dyn Approver> = if approve::can_ask() {
-        Arc::new(TerminalApprover::with_grants(GrantsFile::open(common, registry.standing())))
+        Arc::new(TerminalApprover::with_grants(GrantsFile::open(common, registry.standing())).after(printer.clone()))
     } else {
         Arc::new(DenyAll)
     };
@@ -60,55 +64,5 @@ pub(super) async fn open_runner(common: &Common) -> Result<(Arc<Runner>, Watch),
         Some(workers) => runner.with_workers(workers),
         None => runner,
     };
-    Ok((Arc::new(runner), watch))
-}
-
-fn runner_settings(common: &Common, config: &Config, model: &str) -> Result<RunnerSettings, CliError> {
-    let mut settings = RunnerSettings::default();
-    if let Some(template) = &config.agent.system_prompt {
-        settings.prompt = SystemPrompt::new(template)
-            .map_err(|error| CliError::config(anyhow::Error::new(error).context("`agent.system_prompt`")))?;
-    }
-    let budget = &mut settings.run.budget;
-    if let Some(max_steps) = common.max_steps.or(config.agent.max_steps) {
-        if max_steps == 0 {
-            return Err(CliError::usage("`--max-steps` must not be zero"));
-        }
-        budget.max_steps = max_steps;
-    }
-    if let Some(max_tool_calls) = config.agent.max_tool_calls {
-        budget.max_tool_calls = max_tool_calls;
-    }
-    if let Some(max_time) = config.max_time() {
-        budget.max_wall_ms = Some(u64::try_from(max_time.as_millis()).unwrap_or(u64::MAX));
-    }
-    if let Some(max_workers) = config.agent.workers.max_per_run {
-        budget.max_workers = max_workers;
-    }
-    let known = price::lookup(model);
-    if let Some(window) = config.agent.context_window.or_else(|| known.map(|price| price.window)) {
-        settings.run.context.window_tokens = window;
-    }
-    settings.run.context.max_output_tokens = config.model.max_output_tokens;
-    settings.run.price = known.map(|price| Price { input: price.input, cached_input: price.cached, output: price.output });
-    settings.run.wire = WireRules::default();
-    settings.run.session = Some(Uuid::now_v7().to_string());
-    Ok(settings)
-}
-
-/// How workers are run; none if the model may not have any.
-fn worker_settings(common: &Common, config: &Config) -> Option<WorkerSettings> {
-    let config = &config.agent.workers;
-    if !common.workers.map_or(config.enabled, |workers| workers > 0) {
-        return None;
-    }
-    let default = WorkerSettings::default();
-    Some(WorkerSettings {
-        max_depth: config.max_depth.unwrap_or(default.max_depth),
-        max_per_call: config.max_per_call.unwrap_or(default.max_per_call),
-        max_parallel: common.workers.or(config.max_parallel).unwrap_or(default.max_parallel),
-        max_wall_ms: config.max_seconds.map(|seconds| seconds.saturating_mul(1000)).or(default.max_wall_ms),
-        reserve_percent: config.reserve_percent.unwrap_or(default.reserve_percent),
-        max_report_bytes: config.max_report_bytes.unwrap_or(default.max_report_bytes),
-    })
+    Ok((Arc::new(runner), printer, watch))
 }

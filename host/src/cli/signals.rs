@@ -22,6 +22,19 @@ pub(super) fn cancel_on_signal(token: CancellationToken) {
     });
 }
 
+/// Keeps a limit on file sizes (`ulimit -f`) from killing the process: the write that passes it fails instead, and says so.
+pub(super) fn outlive_file_size_limit() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+        // A handler that was set stays, also when nobody listens.
+        if signal(kind).is_err() {
+            tracing::debug!("SIGXFSZ keeps its default");
+        }
+    }
+}
+
 /// The signals that ask the process to stop.
 ///
 /// tokio keeps its handlers once it has set them: a signal that nobody listens for is lost, so listening begins where this is made and

@@ -15,9 +15,13 @@ use super::retry::{Clock, RetryPolicy, SystemClock};
 use super::scripted::{ScriptError, ScriptedProvider};
 use super::wire::WireFormat;
 use super::{Provider, RequestOptions};
+use crate::secret::Redactor;
 
 /// The version of Anthropic's API that this crate speaks.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
+
+/// Shorter keys are no secrets (`none`, `x`), and redacting them would blot out ordinary words. In bytes.
+const SHORTEST_SECRET: usize = 5;
 
 /// Which protocol a provider speaks.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -61,6 +65,8 @@ pub struct Timeouts {
     pub headers: Duration,
     /// Between two events of a stream; heartbeats do not count.
     pub idle: Duration,
+    /// Between two events of a stream that bring the answer further; empty deltas do not count either.
+    pub stall: Duration,
     /// For all of an answer that is not streamed.
     pub whole: Duration,
 }
@@ -71,6 +77,7 @@ impl Default for Timeouts {
             connect: Duration::from_secs(10),
             headers: Duration::from_secs(60),
             idle: Duration::from_secs(90),
+            stall: Duration::from_secs(300),
             whole: Duration::from_secs(600),
         }
     }
@@ -213,7 +220,9 @@ pub fn build_with_clock(settings: ProviderSettings, clock: Arc<dyn Clock>) -> Re
                 WireFormat::AnthropicMessages => (HeaderName::from_static("x-api-key"), key.clone()),
             };
             headers.insert(name, secret_header(&value).ok_or(SettingsError::InvalidKey)?);
-            secrets.push(key);
+            if key.len() >= SHORTEST_SECRET {
+                secrets.push(key);
+            }
         }
         None if is_loopback => {}
         None => return Err(SettingsError::MissingKey { host, variable: defaults.variable }),
@@ -228,8 +237,7 @@ pub fn build_with_clock(settings: ProviderSettings, clock: Arc<dyn Clock>) -> Re
             return Err(invalid());
         }
         headers.insert(parsed, secret_header(value).ok_or_else(invalid)?);
-        // Shorter values are not secrets, and would blot out ordinary words.
-        if value.len() >= 8 {
+        if value.len() >= 2 * SHORTEST_SECRET {
             secrets.push(value.clone());
         }
     }
@@ -238,7 +246,7 @@ pub fn build_with_clock(settings: ProviderSettings, clock: Arc<dyn Clock>) -> Re
         client: client(&settings.timeouts, &endpoint, is_loopback).map_err(SettingsError::Client)?,
         endpoint,
         headers,
-        secrets,
+        redactor: Redactor::new(secrets.iter().map(String::as_str)),
         format,
         options: RequestOptions {
             model: settings.model,

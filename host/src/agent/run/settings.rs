@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::budget::{Budget, Price};
+use crate::agent::budget::Budget;
 use crate::agent::context::ContextSettings;
 use crate::agent::context::display::DisplaySettings;
 use crate::agent::history::WireRules;
 use crate::agent::loop_guard::LoopSettings;
+use crate::provider::price::Price;
 
 /// How a run behaves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
