@@ -8,6 +8,7 @@ mod chat;
 mod doctor;
 mod host;
 mod inspect;
+mod mcp;
 mod model;
 mod output;
 mod paths;
@@ -105,6 +106,8 @@ enum Command {
         /// The component
         file: PathBuf,
     },
+    /// Serve the tools to MCP clients, over stdio or HTTP
+    Mcp(mcp::McpArgs),
     /// Check, explain, test or suggest a policy
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
@@ -127,7 +130,8 @@ pub fn main() -> ExitCode {
         Err(error) => return output::clap_error(&error, std::env::args_os().any(|argument| argument == "--json")),
     };
     output::init_logging(cli.common.verbose);
-    let json = cli.common.json;
+    // stdout is the protocol's.
+    let json = cli.common.json && !matches!(cli.command, Some(Command::Mcp(_)));
     match dispatch(cli) {
         Ok(code) => output::exit_code(code),
         Err(error) => output::report(&error, json),
@@ -151,6 +155,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
             (Some(Command::Tools), _) => tools::tools(&common).await,
             (Some(Command::Call(args)), _) => call::call(&common, &args).await,
             (Some(Command::Inspect { file }), _) => inspect::inspect(&common, &file).await,
+            (Some(Command::Mcp(args)), _) => mcp::mcp(&common, &args).await,
             (Some(Command::Policy(command)), _) => policy::policy(&common, command).await,
             (Some(Command::Doctor), _) => doctor::doctor(&common).await,
             (Some(Command::Compile), _) => Err(CliError::usage("`__compile` takes no other arguments")),
@@ -164,8 +169,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
 /// A single word close to a command's name is a typing error more often than a task.
 fn refuse_mistyped_command(task: &str) -> Result<(), CliError> {
     /// Commands that are to come: a client that starts one must not get a model's prose instead.
-    const RESERVED: [&str; 11] = ["audit", "build", "dev", "eval", "mcp", "memory", "new", "replay", "sessions", "serve", "test"];
-    const COMMANDS: [&str; 7] = ["run", "chat", "tools", "call", "inspect", "policy", "doctor"];
+    const RESERVED: [&str; 10] = ["audit", "build", "dev", "eval", "memory", "new", "replay", "sessions", "serve", "test"];
+    const COMMANDS: [&str; 8] = ["run", "chat", "tools", "call", "inspect", "mcp", "policy", "doctor"];
     if task.contains(char::is_whitespace) || !task.is_ascii() {
         return Ok(());
     }

@@ -9,6 +9,7 @@
 //! - [`sandbox`]: wasmtime, and only here;
 //! - [`registry`]: the only path from a call to its effect;
 //! - [`provider`], [`agent`]: the model, and the loop;
+//! - [`mcp`]: the MCP server;
 //! - [`cli`]: the command line.
 
 pub mod json;
@@ -29,3 +30,4 @@ pub mod provider;
 
 pub mod cli;
 pub mod config;
+pub mod mcp;

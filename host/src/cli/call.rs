@@ -80,6 +80,7 @@ async fn run(registry: &ToolRegistry, call: &ToolCall, cancel: CancellationToken
         approval,
         cancel,
         progress: None,
+        log: None,
     };
     registry.call(call, context).await
 }

@@ -156,6 +156,7 @@ impl Drive<'_> {
                 approval,
                 cancel: self.cancel.child_token(),
                 progress: Some(self.progress_sink(&call)),
+                log: None,
             };
             let _stop_on_drop = context.cancel.clone().drop_guard();
             let outcome = guarded(async { self.runner.tools.call(&call, context).await }).await;
