@@ -4,6 +4,7 @@ mod agent;
 mod cassettes;
 mod cli;
 mod load;
+mod mcp;
 mod provider;
 mod sandbox;
 mod tidy;

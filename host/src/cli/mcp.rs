@@ -11,6 +11,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use super::output::{self, CliError};
+use super::reload::{self, Watch};
 use super::{Common, host, signals};
 use crate::mcp::{HttpError, HttpOptions, McpError, McpOptions, McpServer, Offer, Token};
 use crate::policy::Policy;
@@ -91,32 +92,36 @@ pub(super) async fn mcp(common: &Common, args: &McpArgs) -> Result<ExitCode, Cli
         }
         loaded
     };
+    // What loading returns follows the policy's files until the server ends.
     let (served, loaded) = {
         tokio::pin!(serving);
         tokio::pin!(loading);
         tokio::select! {
-            served = &mut serving => (served, Ok(())),
-            loaded = &mut loading => (serving.await, loaded),
+            served = &mut serving => (served, Ok(None)),
+            loaded = &mut loading => (serving.await, loaded.map(Some)),
         }
     };
-    loaded?;
+    drop(loaded?);
     served?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn load(common: &Common, policy: Arc<Policy>, server: &McpServer) -> Result<(), CliError> {
-    let (registry, report) = host::open_registry(common, policy, LoadSelection::Granted).await?;
+async fn load(common: &Common, policy: Arc<Policy>, server: &McpServer) -> Result<Watch, CliError> {
+    let (registry, report) = host::open_audited_registry(common, policy, LoadSelection::Granted).await?;
     if !report.skipped.is_empty() {
         tracing::info!("not loaded, since the policy has no block for them: {}", report.skipped.join(", "));
     }
     let registry = Arc::new(LiveRegistry::new(registry));
-    server.ready(Offer { tools: Arc::clone(&registry) as _, registry }).map_err(|error| {
+    server.ready(Offer { tools: Arc::clone(&registry) as _, registry: Arc::clone(&registry) }).map_err(|error| {
         let hint = match &error {
-            McpError::NoSuchPlugin { .. } => "`--bare-names` takes the id of a plugin that the policy has a block for",
+            McpError::NoSuchPlugin { .. } => {
+                "`--bare-names` takes the id of a plugin that the policy has a block for and that loads"
+            }
             _ => "leave `--bare-names` out, or rename one of the two tools",
         };
         CliError::config(anyhow::Error::new(error)).hint(hint)
-    })
+    })?;
+    Ok(reload::watch(common, registry))
 }
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, CliError> {

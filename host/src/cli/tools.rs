@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use super::output::{self, CliError};
 use super::{Common, host};
-use crate::policy::FsMode;
 use crate::policy::{Policy, Verdict};
 use crate::registry::{LoadSelection, PluginEntry, model_name};
 use crate::sandbox::PluginTool;
@@ -38,7 +37,7 @@ pub(super) async fn tools(common: &Common) -> Result<ExitCode, CliError> {
             let first_line: String = tool.description.lines().next().unwrap_or_default().chars().take(SHOWN_CHARACTERS).collect();
             let _ = writeln!(text, "  {:<6}{:<24}{first_line}", decision, tool.name);
         }
-        for grant in grants(entry) {
+        for grant in entry.grants.lines() {
             let _ = writeln!(text, "  grant {grant}");
         }
         for dropped in &entry.dropped {
@@ -72,7 +71,7 @@ fn describe(entry: &PluginEntry, policy: &Policy) -> Value {
         "sha256": hex(&entry.plugin.sha256),
         "from_cache": entry.plugin.from_cache,
         "tools": tools,
-        "grants": grants(entry),
+        "grants": entry.grants.lines(),
         "not_given": entry.dropped.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "limits": limits(entry),
     })
@@ -98,21 +97,6 @@ fn decision(policy: &Policy, plugin: &str, tool: &str) -> &'static str {
         Some(Some(verdict)) => verdict.as_str(),
         Some(None) => "args",
     }
-}
-
-/// A plugin's grants, a line each.
-pub(super) fn grants(entry: &PluginEntry) -> Vec<String> {
-    let grants = &entry.grants;
-    let net = grants.net.iter().map(|net| format!("net {net}"));
-    let fs = grants.fs.iter().map(|fs| {
-        let mode = if fs.mode == FsMode::ReadOnly { "ro" } else { "rw" };
-        format!("fs {} as {} {mode}", fs.host.display(), fs.guest)
-    });
-    let kv = grants.kv.iter().map(|kv| format!("kv {}", output::bytes(kv.quota_bytes)));
-    // Names only: values may be private.
-    let env = grants.env.keys().map(|key| format!("env {key}"));
-    let config = grants.config.keys().map(|key| format!("config {key}"));
-    net.chain(fs).chain(kv).chain(env).chain(config).collect()
 }
 
 fn limits(entry: &PluginEntry) -> Value {

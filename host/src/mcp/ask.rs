@@ -59,16 +59,17 @@ pub(super) struct Repeat {
 }
 
 impl Questions {
-    /// Asks. `name` is the registry's name of the tool, `seal` the server's secret, `remember` whether there is a session to remember in.
+    /// Asks. What a person allows for the session holds within one `generation` of the policy; `seal` is the server's secret.
     pub(super) async fn ask(
         &self,
         question: &Question,
+        generation: u64,
         repeat: Repeat,
         context: &RequestContext<RoleServer>,
         stop: &CancellationToken,
         seal: &[u8; 32],
     ) -> Asked {
-        let rule = format!("{}\n{}", question.plugin, question.rule);
+        let rule = format!("{generation}\n{}\n{}", question.plugin, question.rule);
         if self.is_allowed(&rule) {
             return Asked::Answered(Some(Approval::ForRun));
         }

@@ -94,16 +94,21 @@ impl Session {
         repeat: Repeat,
         context: &RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let approval = match offer.tools.check(&call) {
-            // A refusal comes out of the call again, where whoever writes down calls sees it.
-            Check::Ready | Check::Refused(_) => None,
-            Check::Ask(question) => match self.questions.ask(&question, repeat, context, &self.stop, &self.server.seal).await {
-                Asked::Answered(approval) => approval,
-                Asked::Input(input) => return Ok((*input).into()),
-                Asked::Refused(outcome) => return Ok(content::result(&outcome, &call.id).into()),
-            },
+        let outcome = match offer.tools.check(self.run_id(), &call) {
+            Check::Refused(outcome) => *outcome,
+            Check::Ready => self.run(offer, &call, None, context).await,
+            Check::Ask(question) => {
+                let generation = offer.tools.generation();
+                match self.questions.ask(&question, generation, repeat, context, &self.stop, &self.server.seal).await {
+                    Asked::Answered(approval) => self.run(offer, &call, approval, context).await,
+                    Asked::Input(input) => return Ok((*input).into()),
+                    Asked::Refused(outcome) => {
+                        offer.tools.declined(self.run_id(), &call.id, &question);
+                        *outcome
+                    }
+                }
+            }
         };
-        let outcome = self.run(offer, &call, approval, context).await;
         match &outcome.error {
             Some(failure) if failure.code == ErrorCode::TOOL_UNKNOWN => {
                 Err(ErrorData::invalid_params(failure.message.clone(), failure.hint.clone().map(Value::from)))

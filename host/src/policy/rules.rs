@@ -75,6 +75,13 @@ pub struct ToolRule {
     pub(super) key: Arc<str>,
 }
 
+impl ToolRule {
+    /// What its calls are counted under; see [`CallLimit::key`].
+    pub fn key(&self) -> &Arc<str> {
+        &self.key
+    }
+}
+
 /// Which tools a rule covers.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ToolPattern {

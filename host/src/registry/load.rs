@@ -165,7 +165,8 @@ impl ToolRegistry {
             plugins.insert(id, entry);
         }
         let (tools, specs) = name_tools(&plugins, &policy)?;
-        let registry = Self { sandbox: sandbox.clone(), policy, plugins, tools, specs: specs.into(), counts: Mutex::default() };
+        let registry =
+            Self { sandbox: sandbox.clone(), policy, plugins, tools, specs: specs.into(), counts: Arc::default(), audit: None };
         Ok((registry, report))
     }
 }

@@ -50,7 +50,7 @@ pub(super) struct Sinks {
 }
 
 impl HostState {
-    pub(super) fn new(bound: Arc<BoundPlugin>, turn: Arc<Turn>, cancel: CancellationToken, sinks: Sinks) -> Self {
+    pub(super) fn new(bound: Arc<BoundPlugin>, turn: Arc<Turn>, cancel: CancellationToken, sinks: Sinks, meter: Meter) -> Self {
         let limits = &bound.limits;
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(HTTP_FIELD_BYTES);
@@ -59,7 +59,7 @@ impl HostState {
         Self {
             limiter: Limiter::new(limits),
             table,
-            meter: Meter::default(),
+            meter,
             stdout: None,
             stderr: None,
             wasi: None,
@@ -88,6 +88,11 @@ impl HostState {
     pub(super) fn keyvalue(&mut self) -> KeyValueView<'_> {
         self.enter();
         let (bound, meter) = (&self.bound, &self.meter);
+        if self.keyvalue.is_none()
+            && let Some(grant) = &bound.kv
+        {
+            meter.add_used("kv", &grant.rule);
+        }
         let ctx = self
             .keyvalue
             .get_or_insert_with(|| KeyValue::new(Arc::clone(&bound.id), bound.kv.clone(), bound.store.clone(), meter.clone()));
