@@ -10,6 +10,7 @@ mod doctor;
 mod grants;
 mod host;
 mod inspect;
+mod mcp;
 mod memory;
 mod model;
 mod output;
@@ -125,6 +126,8 @@ enum Command {
         /// The component
         file: PathBuf,
     },
+    /// Serve the tools to MCP clients, over stdio or HTTP
+    Mcp(mcp::McpArgs),
     /// Check, explain, test or suggest a policy
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
@@ -153,7 +156,8 @@ pub fn main() -> ExitCode {
         Err(error) => return output::clap_error(&error, std::env::args_os().any(|argument| argument == "--json")),
     };
     output::init_logging(cli.common.verbose);
-    let json = cli.common.json;
+    // stdout is the protocol's.
+    let json = cli.common.json && !matches!(cli.command, Some(Command::Mcp(_)));
     match dispatch(cli) {
         Ok(code) => output::exit_code(code),
         Err(error) => output::report(&error, json),
@@ -178,6 +182,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
             (Some(Command::Tools), _) => tools::tools(&common).await,
             (Some(Command::Call(args)), _) => call::call(&common, &args).await,
             (Some(Command::Inspect { file }), _) => inspect::inspect(&common, &file).await,
+            (Some(Command::Mcp(args)), _) => mcp::mcp(&common, &args).await,
             (Some(Command::Policy(command)), _) => policy::policy(&common, command).await,
             (Some(Command::Audit(command)), _) => audit::audit(&common, &command),
             (Some(Command::Memory(command)), _) => memory::memory(&common, command).await,
@@ -193,8 +198,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
 /// A single word close to a command's name is a typing error more often than a task.
 fn refuse_mistyped_command(task: &str) -> Result<(), CliError> {
     /// Commands that are to come: a client that starts one must not get a model's prose instead.
-    const RESERVED: [&str; 9] = ["build", "dev", "eval", "mcp", "new", "replay", "sessions", "serve", "test"];
-    const COMMANDS: [&str; 9] = ["run", "chat", "tools", "call", "inspect", "policy", "audit", "memory", "doctor"];
+    const RESERVED: [&str; 8] = ["build", "dev", "eval", "new", "replay", "sessions", "serve", "test"];
+    const COMMANDS: [&str; 10] = ["run", "chat", "tools", "call", "inspect", "mcp", "policy", "audit", "memory", "doctor"];
     if task.contains(char::is_whitespace) || !task.is_ascii() {
         return Ok(());
     }

@@ -10,6 +10,7 @@
 //! - [`registry`]: the only path from a call to its effect;
 //! - [`memory`]: facts that outlive a conversation, as two tools of a built-in plugin;
 //! - [`provider`], [`agent`]: the model, and the loop;
+//! - [`mcp`]: the MCP server;
 //! - [`cli`]: the command line.
 
 mod file;
@@ -35,3 +36,4 @@ pub mod provider;
 
 pub mod cli;
 pub mod config;
+pub mod mcp;

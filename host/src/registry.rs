@@ -217,6 +217,7 @@ impl ToolRegistry {
             attempt: context.attempt,
             cancel: context.cancel,
             progress: context.progress,
+            log: context.log,
         };
         self.sandbox.call_traced(bound, sandbox_call, trace).await
     }
@@ -304,8 +305,9 @@ impl Admitted<'_> {
         };
         let rule = self.decision.rule.as_ref().map_or_else(|| "the policy".to_owned(), |rule| format!("the rule at {rule}"));
         let message = format!("`{}/{}` needs a person's approval and {refusal}", self.entry.id, self.tool.name);
-        Err(Failure::new(ErrorCode::POLICY_DENIED, message)
-            .hint(format!("{rule} says `decision = \"ask\"`; run on a terminal to be asked, or set it to `allow`")))
+        Err(Failure::new(ErrorCode::POLICY_DENIED, message).hint(format!(
+            "{rule} says `decision = \"ask\"`; run on a terminal, or behind an MCP client that can ask, or set it to `allow`"
+        )))
     }
 }
 

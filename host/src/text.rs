@@ -26,6 +26,19 @@ pub fn clean_line(text: &str, max_bytes: usize) -> String {
     clean(text, max_bytes).replace(['\n', '\t'], " ")
 }
 
+/// Escapes what a reader would not see or a terminal would act on, and keeps everything else: a person who is asked about arguments
+/// must see what the tool will get.
+pub(crate) fn escape_hidden(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+        if is_hidden(c) || matches!(c, '\n' | '\t' | '\u{200c}' | '\u{200d}') {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+        shown
+    })
+}
+
 /// Writes bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
@@ -74,6 +87,12 @@ mod tests {
         ] {
             assert_eq!(clean(text, 1000), expected, "{text:?}");
         }
+    }
+
+    #[test]
+    fn shows_what_a_terminal_would_hide() {
+        let shown = escape_hidden("{\"a\":\"北京\u{202e}\u{1b}[2J\u{200b}\"}");
+        assert_eq!(shown, "{\"a\":\"北京\\u{202e}\\u{1b}[2J\\u{200b}\"}");
     }
 
     #[test]

@@ -142,6 +142,8 @@ pub struct CallContext {
     pub cancel: CancellationToken,
     /// Receives the tool's progress reports.
     pub progress: Option<ProgressSink>,
+    /// Receives the tool's log lines, beside the host's own log.
+    pub log: Option<LogSink>,
 }
 
 /// What is known of the conversation that a call belongs to. It says where the call comes from; it grants nothing.
@@ -165,6 +167,37 @@ pub struct Progress {
     pub total: Option<u64>,
     /// The tool's text, bounded and free of control characters.
     pub message: Option<String>,
+}
+
+/// Receives log lines. It is called from within the tool's call and must not block.
+pub type LogSink = Arc<dyn Fn(LogLine) + Send + Sync>;
+
+/// One line that a tool logged.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct LogLine {
+    /// The plugin's id.
+    pub plugin: Arc<str>,
+    /// How important the tool says it is.
+    pub level: LogLevel,
+    /// The tool's text on one line: bounded, free of control characters and of known secrets.
+    pub text: String,
+}
+
+/// How important a log line is, from the least to the most.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub enum LogLevel {
+    /// The finest detail.
+    Trace,
+    /// Detail for debugging.
+    Debug,
+    /// Worth knowing.
+    Info,
+    /// Something is off.
+    Warn,
+    /// Something failed.
+    Error,
+    /// The plugin cannot go on.
+    Critical,
 }
 
 /// How a call ended, with everything that is known about it.

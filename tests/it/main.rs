@@ -5,6 +5,7 @@ mod cassettes;
 mod cli;
 mod fuzz;
 mod load;
+mod mcp;
 mod provider;
 mod sandbox;
 mod tidy;

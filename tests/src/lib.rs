@@ -4,5 +4,6 @@ pub mod alone;
 pub mod fakellm;
 pub mod guest;
 pub mod host;
+pub mod mcp;
 pub mod news;
 pub mod web;

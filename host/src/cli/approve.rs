@@ -60,7 +60,7 @@ impl Approver for TerminalApprover {
 }
 
 async fn ask(question: &Question, grants: Option<&GrantsFile>) -> Approval {
-    let arguments = readable(&question.arguments.to_string());
+    let arguments = text::escape_hidden(&question.arguments.to_string());
     output::note("");
     output::note(&format!("The agent wants to call `{}/{}`.", question.plugin, question.tool));
     output::note(&format!("  asked because of {}", question.rule));
@@ -107,27 +107,5 @@ fn always_allow(question: &Question, grants: &GrantsFile) -> Approval {
             output::note(&format!("warning: allowed once only: {error:#}"));
             Approval::Once
         }
-    }
-}
-
-/// Escapes what a terminal would act on or not show: the person must see what the tool will get.
-fn readable(json: &str) -> String {
-    json.chars().fold(String::with_capacity(json.len()), |mut shown, c| {
-        if text::is_hidden(c) || matches!(c, '\n' | '\t' | '\u{200c}' | '\u{200d}') {
-            shown.extend(c.escape_unicode());
-        } else {
-            shown.push(c);
-        }
-        shown
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shows_what_a_terminal_would_hide() {
-        assert_eq!(readable("{\"a\":\"北京\u{202e}\u{1b}[2J\u{200b}\"}"), "{\"a\":\"北京\\u{202e}\\u{1b}[2J\\u{200b}\"}");
     }
 }

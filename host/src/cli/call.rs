@@ -84,6 +84,7 @@ async fn run(registry: &ToolRegistry, call: &ToolCall, approver: &TerminalApprov
         approval,
         cancel,
         progress: None,
+        log: None,
     };
     registry.call(call, context).await
 }

@@ -147,8 +147,12 @@ pub(super) fn init_logging(verbose: u8) {
         _ => LevelFilter::TRACE,
     };
     // Below warn, these print request headers and bodies, secrets included.
-    let targets =
-        Targets::new().with_default(LevelFilter::WARN).with_target("honeycomb_host", level).with_target("plugin", level);
+    // The MCP library warns of every request that it answers with an error.
+    let targets = Targets::new()
+        .with_default(LevelFilter::WARN)
+        .with_target("rmcp", LevelFilter::ERROR)
+        .with_target("honeycomb_host", level)
+        .with_target("plugin", level);
     let layer = tracing_subscriber::fmt::layer().with_writer(io::stderr).without_time().with_target(false).with_ansi(false);
     tracing_subscriber::registry().with(targets).with(layer).init();
 }

@@ -15,12 +15,12 @@ use super::meter::{Counts, Meter};
 use super::outcome::{self, Answer};
 use super::pace::{FUEL_PER_TURN, Turn};
 use super::plugin::Entry;
-use super::state::HostState;
+use super::state::{HostState, Sinks};
 use super::trace::Trace;
 use super::trap::{self, Ended};
 use super::typed::{Arguments, TypedFunction, TypedOutput};
 use crate::message::ToolStatus;
-use crate::tool::{CallUsage, ErrorCode, Failure, ProgressSink, ToolOutcome};
+use crate::tool::{CallUsage, ErrorCode, Failure, LogSink, ProgressSink, ToolOutcome};
 use crate::{json, text};
 
 /// A deadline that never comes, for limits beyond what the clock can express.
@@ -47,6 +47,8 @@ pub struct Call {
     pub cancel: CancellationToken,
     /// Receives the tool's progress reports.
     pub progress: Option<ProgressSink>,
+    /// Receives the tool's log lines, beside the host's own log.
+    pub log: Option<LogSink>,
 }
 
 /// Runs a call to its end. Whatever the guest does is an outcome.
@@ -79,7 +81,8 @@ pub(super) async fn run(
         }
     };
 
-    let state = HostState::new(Arc::clone(&bound), Arc::clone(&turn), call.cancel.clone(), call.progress, trace.0);
+    let sinks = Sinks { progress: call.progress, log: call.log };
+    let state = HostState::new(Arc::clone(&bound), Arc::clone(&turn), call.cancel.clone(), sinks, trace.0);
     let mut store = match new_store(state) {
         Ok(store) => store,
         Err(error) => {
@@ -121,11 +124,11 @@ pub(super) async fn list_tools(bound: Arc<BoundPlugin>) -> Result<Vec<Tool>, Fai
     let subject = Subject { plugin: Arc::clone(&bound.id), tool: "list-tools".to_owned() };
     let turn = Arc::new(Turn::new(started, started + bound.limits.timeout));
     let cancel = CancellationToken::new();
-    let mut store = new_store(HostState::new(Arc::clone(&bound), Arc::clone(&turn), cancel.clone(), None, Meter::default()))
-        .map_err(|error| {
-            tracing::error!("cannot make a store: {error:#}");
-            trap::internal(&subject.text())
-        })?;
+    let state = HostState::new(Arc::clone(&bound), Arc::clone(&turn), cancel.clone(), Sinks::default(), Meter::default());
+    let mut store = new_store(state).map_err(|error| {
+        tracing::error!("cannot make a store: {error:#}");
+        trap::internal(&subject.text())
+    })?;
     let work = async {
         let instance = bound.code.pre.instantiate_async(&mut store).await?;
         let Entry::Tools { list, call } = &bound.code.entry else { return Ok(Vec::new()) };

@@ -17,7 +17,7 @@ use super::limits::Limiter;
 use super::meter::Meter;
 use super::pace::{Pace, Turn, Watch};
 use super::stdio::BoundedPipe;
-use crate::tool::ProgressSink;
+use crate::tool::{LogSink, ProgressSink};
 
 /// Names and values of one set of HTTP fields, in bytes. No server takes as much; the guest's copy lives in the host.
 const HTTP_FIELD_BYTES: usize = 64 * 1024;
@@ -42,14 +42,15 @@ pub(super) struct HostState {
     pub(super) pace: Pace,
 }
 
+/// Who hears of a call while it runs.
+#[derive(Default)]
+pub(super) struct Sinks {
+    pub(super) progress: Option<ProgressSink>,
+    pub(super) log: Option<LogSink>,
+}
+
 impl HostState {
-    pub(super) fn new(
-        bound: Arc<BoundPlugin>,
-        turn: Arc<Turn>,
-        cancel: CancellationToken,
-        progress: Option<ProgressSink>,
-        meter: Meter,
-    ) -> Self {
+    pub(super) fn new(bound: Arc<BoundPlugin>, turn: Arc<Turn>, cancel: CancellationToken, sinks: Sinks, meter: Meter) -> Self {
         let limits = &bound.limits;
         let mut http = WasiHttpCtx::new();
         http.set_field_size_limit(HTTP_FIELD_BYTES);
@@ -65,8 +66,8 @@ impl HostState {
             http,
             egress: None,
             keyvalue: None,
-            log: Log::new(Arc::clone(&bound.id), Arc::clone(&bound.secrets), limits.max_log),
-            progress: Progress::new(progress, cancel),
+            log: Log::new(Arc::clone(&bound.id), Arc::clone(&bound.secrets), limits.max_log, sinks.log),
+            progress: Progress::new(sinks.progress, cancel),
             turn,
             watch: Watch::default(),
             pace: Pace::default(),

@@ -56,6 +56,7 @@ pub(super) fn call() -> Call {
         attempt: 1,
         cancel: CancellationToken::new(),
         progress: None,
+        log: None,
     }
 }
 

@@ -199,6 +199,7 @@ async fn call(registry: &ToolRegistry, tool: &str, arguments: &str) -> anyhow::R
         approval: None,
         cancel: CancellationToken::new(),
         progress: None,
+        log: None,
     };
     let outcome = registry.call(&tool_call(tool, arguments), context).await;
     ensure!(outcome.status == ToolStatus::Ok, "{:?}", outcome.error);

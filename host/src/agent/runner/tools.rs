@@ -192,6 +192,7 @@ impl Drive<'_> {
                 approval,
                 cancel: group.cancel.child_token(),
                 progress: Some(self.progress_sink(&call)),
+                log: None,
             };
             let _stop_on_drop = context.cancel.clone().drop_guard();
             let outcome = match (self.workers, &group.delegating) {

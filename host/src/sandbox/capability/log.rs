@@ -7,6 +7,7 @@ use wasmtime::component::{HasData, Linker};
 use crate::sandbox::pace::Pace;
 use crate::secret::Secrets;
 use crate::text;
+use crate::tool::{LogLevel, LogLine, LogSink};
 use wasi::logging::logging::{Host, Level};
 
 mod generated {
@@ -37,6 +38,7 @@ pub(in crate::sandbox) struct Log {
     secrets: Arc<Secrets>,
     room: u64,
     dropped: u64,
+    sink: Option<LogSink>,
     pace: Pace,
 }
 
@@ -46,9 +48,9 @@ pub(in crate::sandbox) struct LogView<'a> {
 }
 
 impl Log {
-    /// A log that takes `max_bytes`, then drops.
-    pub(in crate::sandbox) fn new(plugin: Arc<str>, secrets: Arc<Secrets>, max_bytes: u64) -> Self {
-        Self { plugin, secrets, room: max_bytes, dropped: 0, pace: Pace::default() }
+    /// A log that takes `max_bytes`, then drops. What it takes goes to the host's log and to `sink`.
+    pub(in crate::sandbox) fn new(plugin: Arc<str>, secrets: Arc<Secrets>, max_bytes: u64, sink: Option<LogSink>) -> Self {
+        Self { plugin, secrets, room: max_bytes, dropped: 0, sink, pace: Pace::default() }
     }
 
     /// Takes one message if there is room, cleaned.
@@ -81,6 +83,20 @@ impl Host for LogView<'_> {
             Level::Warn => tracing::warn!(target: "plugin", plugin, "{line}"),
             Level::Error | Level::Critical => tracing::error!(target: "plugin", plugin, "{line}"),
         }
+        if let Some(sink) = &self.ctx.sink {
+            sink(LogLine { plugin: Arc::clone(&self.ctx.plugin), level: level_of(level), text: line });
+        }
+    }
+}
+
+fn level_of(level: Level) -> LogLevel {
+    match level {
+        Level::Trace => LogLevel::Trace,
+        Level::Debug => LogLevel::Debug,
+        Level::Info => LogLevel::Info,
+        Level::Warn => LogLevel::Warn,
+        Level::Error => LogLevel::Error,
+        Level::Critical => LogLevel::Critical,
     }
 }
 
@@ -104,7 +120,7 @@ mod tests {
 
     #[test]
     fn cleans_and_cuts() {
-        let mut log = Log::new("demo".into(), Arc::default(), 1 << 20);
+        let mut log = Log::new("demo".into(), Arc::default(), 1 << 20, None);
         assert_eq!(log.admit("http", "北京 \u{1b}[2J\u{202e}ok").as_deref(), Some("http: 北京 [2Jok"));
         let long = log.admit("", &"x".repeat(10_000)).unwrap();
         assert!(long.len() < MAX_MESSAGE + 64 && long.ends_with("10000 bytes in all]"), "{long}");
@@ -112,7 +128,7 @@ mod tests {
 
     #[test]
     fn is_bounded_in_bytes_and_in_lines_and_says_once_that_it_is_full() {
-        let mut log = Log::new("demo".into(), Arc::default(), 1000);
+        let mut log = Log::new("demo".into(), Arc::default(), 1000, None);
         let lines: Vec<String> = (0..10_000).filter_map(|_| log.admit("", "")).collect();
         assert_eq!(lines.len(), 1000 / 64 + 1);
         assert!(lines.last().unwrap().contains("`max_log`"));
