@@ -1,12 +1,14 @@
 //! The program as scripts and people use it: real plugins, real HTTP on loopback, a scripted model server.
 
 mod agent;
+mod audit;
 mod bad_input;
 mod calls;
 mod confinement;
 mod ends;
 mod killed;
 mod limits;
+mod reload;
 
 /// What `weather` needs to reach a server on loopback, and nothing else.
 fn weather_policy(port: u16) -> String {
