@@ -91,7 +91,7 @@ fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
 
 #[test]
 fn a_running_call_keeps_its_policy_and_the_next_sees_the_new_one() {
-    let running = Running::with(&policy(&BOTH), 4_000);
+    let running = Running::with(&policy(&BOTH), 12_000);
     running.edit(&policy(&[("sleep", "allow"), ("echo", "deny")]));
     running.hears("reloaded: ");
     assert_eq!(running.results(), pairs(&[("ok", "-"), ("denied", "policy.denied")]));
@@ -127,7 +127,7 @@ fn a_call_whose_plugin_file_is_removed_is_stopped() {
 
 #[test]
 fn a_broken_policy_changes_nothing() {
-    let running = Running::with(&policy(&BOTH), 4_000);
+    let running = Running::with(&policy(&BOTH), 12_000);
     running.edit(&policy(&BOTH).replace("decision = \"allow\"", "decision = \"perhaps\""));
     let said = running.hears("not reloaded");
     assert!(said.contains("the earlier policy stays in force") && said.contains("policy0.toml:4"), "{said}");
@@ -141,7 +141,7 @@ fn sighup_reloads_at_once_and_a_missing_secret_refuses() {
         let pid = running.child.id().to_string();
         assert!(std::process::Command::new("kill").args(["-HUP", &pid]).status().expect("started").success());
     };
-    let running = Running::with(&policy(&BOTH), 6_000);
+    let running = Running::with(&policy(&BOTH), 15_000);
     hangup(&running);
     running.hears("reloaded: 1 plugins");
     running.edit(
