@@ -1,6 +1,7 @@
 //! The program as scripts and people use it: real plugins, real HTTP on loopback, a scripted model server.
 
 mod agent;
+mod audit;
 mod bad_input;
 mod calls;
 mod config;
@@ -9,6 +10,7 @@ mod ends;
 mod killed;
 mod limits;
 mod memory;
+mod reload;
 mod rights;
 mod slow_reader;
 mod workers;

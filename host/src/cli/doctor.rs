@@ -77,7 +77,7 @@ fn allocation(common: &Common) -> Finding {
             "there is no room for a pool of instances, so each call is slower".to_owned(),
             "raise `ulimit -v`, or allow overcommit (`vm.overcommit_memory`)",
         ),
-        Err(_) => Finding { level: Level::Error, what: "the WebAssembly engine does not start here".to_owned(), hint: None },
+        Err(error) => Finding { level: Level::Error, what: error.to_string(), hint: None },
     }
 }
 
