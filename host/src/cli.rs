@@ -9,6 +9,7 @@ mod doctor;
 mod grants;
 mod host;
 mod inspect;
+mod keyring;
 mod model;
 mod output;
 mod paths;
