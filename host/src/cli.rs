@@ -3,6 +3,7 @@
 //! stdout carries the answer, or JSON with `--json`; everything else goes to stderr.
 
 mod approve;
+mod audit;
 mod call;
 mod chat;
 mod doctor;
@@ -14,6 +15,7 @@ mod model;
 mod output;
 mod paths;
 mod policy;
+mod reload;
 mod run;
 mod signals;
 mod starter;
@@ -59,7 +61,7 @@ struct Cli {
 }
 
 /// Options that every command takes.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 struct Common {
     /// The directory of plugins (*.wasm)
     #[arg(long, global = true, value_name = "DIR", default_value = "plugins")]
@@ -91,6 +93,12 @@ struct Common {
     /// Where plugins' key-value data is kept [default: $XDG_STATE_HOME/honeycomb]
     #[arg(long, global = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Where every decision and call is written down, or `none` [default: audit.jsonl in the state directory]
+    #[arg(long, global = true, value_name = "FILE")]
+    audit: Option<PathBuf>,
+    /// Have every audit record on the disk before a call goes on; survives a power failure, and is slow
+    #[arg(long, global = true)]
+    audit_sync: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -114,6 +122,9 @@ enum Command {
     /// Check, explain, test or suggest a policy
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Verify or show the audit file
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
     /// Say what is installed, and what is slow or unsafe here
     Doctor,
     /// Compile one component from stdin; the host starts this itself, under limits
@@ -158,6 +169,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
             (Some(Command::Call(args)), _) => call::call(&common, &args).await,
             (Some(Command::Inspect { file }), _) => inspect::inspect(&common, &file).await,
             (Some(Command::Policy(command)), _) => policy::policy(&common, command).await,
+            (Some(Command::Audit(command)), _) => audit::audit(&common, &command),
             (Some(Command::Doctor), _) => doctor::doctor(&common).await,
             (Some(Command::Compile), _) => Err(CliError::usage("`__compile` takes no other arguments")),
         }
@@ -170,8 +182,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
 /// A single word close to a command's name is a typing error more often than a task.
 fn refuse_mistyped_command(task: &str) -> Result<(), CliError> {
     /// Commands that are to come: a client that starts one must not get a model's prose instead.
-    const RESERVED: [&str; 11] = ["audit", "build", "dev", "eval", "mcp", "memory", "new", "replay", "sessions", "serve", "test"];
-    const COMMANDS: [&str; 7] = ["run", "chat", "tools", "call", "inspect", "policy", "doctor"];
+    const RESERVED: [&str; 10] = ["build", "dev", "eval", "mcp", "memory", "new", "replay", "sessions", "serve", "test"];
+    const COMMANDS: [&str; 8] = ["run", "chat", "tools", "call", "inspect", "policy", "audit", "doctor"];
     if task.contains(char::is_whitespace) || !task.is_ascii() {
         return Ok(());
     }

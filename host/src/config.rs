@@ -1,5 +1,6 @@
 //! `honeycomb.toml`: settings of the model and the agent. The policy is a separate file, and nothing here grants anything.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -15,6 +16,18 @@ pub struct Config {
     pub model: ModelConfig,
     /// `[agent]`.
     pub agent: AgentConfig,
+    /// `[audit]`.
+    pub audit: AuditConfig,
+}
+
+/// What is written down.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AuditConfig {
+    /// The audit file, or `none`. A relative path starts at the working directory, as that of `--audit` does.
+    pub file: Option<PathBuf>,
+    /// Whether every record is on the disk before a call goes on.
+    pub sync: bool,
 }
 
 /// Which model, and how to reach it. Keys come from the environment, never from a file.
@@ -144,10 +157,11 @@ mod tests {
     fn reads_every_setting() {
         let text = "[model]\nprovider = \"openai\"\nname = \"m\"\nbase_url = \"http://127.0.0.1:1/v1\"\nmax_output_tokens = 10\n\
                     temperature = 0.5\nidle_timeout_seconds = 9\nmax_attempts = 2\nstream = false\n[agent]\nmax_steps = 3\n\
-                    max_tool_calls = 4\nmax_seconds = 5\ncontext_window = 6\nsystem_prompt = \"你好\"\n";
+                    max_tool_calls = 4\nmax_seconds = 5\ncontext_window = 6\nsystem_prompt = \"你好\"\n[audit]\nfile = \"a.jsonl\"\nsync = true\n";
         let config = Config::parse(text).expect("valid");
         assert_eq!(config.model.provider, Some(ProviderKind::OpenAi));
         assert_eq!(config.max_time(), Some(Duration::from_secs(5)));
         assert_eq!(config.agent.system_prompt.as_deref(), Some("你好"));
+        assert_eq!((config.audit.file, config.audit.sync), (Some("a.jsonl".into()), true));
     }
 }

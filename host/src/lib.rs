@@ -14,9 +14,11 @@
 pub mod json;
 pub mod message;
 pub mod text;
+mod time;
 pub mod tool;
 
 pub mod approval;
+pub mod audit;
 pub mod policy;
 pub mod secret;
 

@@ -21,13 +21,23 @@ pub trait Tools: Send + Sync {
     /// The tools that the model is offered, in a stable order.
     fn specs(&self) -> Arc<[ToolSpec]>;
 
-    /// Says what would happen to a call, without running it.
-    fn check(&self, call: &ToolCall) -> Check;
+    /// Says what would happen to a call of a run, without running it.
+    fn check(&self, run_id: &str, call: &ToolCall) -> Check;
 
     /// Runs one call. Checks everything again: a caller cannot skip [`Tools::check`] by not calling it.
     ///
     /// Dropping the future, or cancelling `context.cancel`, stops the tool.
     fn call<'a>(&'a self, call: &'a ToolCall, context: CallContext) -> BoxFuture<'a, ToolOutcome>;
+
+    /// Told that a person answered [`Check::Ask`] with no. The call will not be made.
+    fn declined(&self, run_id: &str, call_id: &str, question: &Question) {
+        let _ = (run_id, call_id, question);
+    }
+
+    /// Counts how often what decides about calls was replaced. An approval that is remembered for a run holds within one generation.
+    fn generation(&self) -> u64 {
+        0
+    }
 
     /// Forgets what was counted for a run, such as calls against `max_calls`.
     fn end_run(&self, run_id: &str) {

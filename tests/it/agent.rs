@@ -28,7 +28,7 @@ impl Tools for Weather {
         }])
     }
 
-    fn check(&self, _: &ToolCall) -> Check {
+    fn check(&self, _: &str, _: &ToolCall) -> Check {
         Check::Ready
     }
 

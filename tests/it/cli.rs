@@ -7,6 +7,7 @@ mod confinement;
 mod ends;
 mod killed;
 mod limits;
+mod policies;
 mod rights;
 
 /// What `weather` needs to reach a server on loopback, and nothing else.

@@ -3,6 +3,7 @@
 mod agent;
 mod cassettes;
 mod cli;
+mod fields;
 mod load;
 mod provider;
 mod sandbox;

@@ -7,15 +7,17 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("json", &[]),
     ("text", &[]),
     ("message", &["json"]),
+    ("time", &[]),
     ("tool", &["json", "message", "text"]),
     ("secret", &["policy", "text"]),
     ("approval", &["tool"]),
     ("policy", &["json", "message", "text", "tool"]),
     ("provider", &["json", "message", "text", "tool"]),
     // The trait of `provider` and its plain data, none of the providers themselves: see `PROVIDERS`.
-    ("agent", &["approval", "json", "message", "provider", "text", "tool"]),
+    ("agent", &["approval", "json", "message", "provider", "text", "time", "tool"]),
+    ("audit", &["message", "policy", "secret", "text", "time", "tool"]),
     ("sandbox", &["json", "message", "policy", "secret", "text", "tool"]),
-    ("registry", &["json", "message", "policy", "sandbox", "text", "tool"]),
+    ("registry", &["audit", "json", "message", "policy", "sandbox", "text", "tool"]),
     ("config", &[]),
 ];
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::clock::{Clock, SystemClock, date};
+use super::clock::{Clock, SystemClock};
 use super::event::{Emitter, EventKind, Observer};
 use super::hook::{Hook, OnStop, RunInfo};
 use super::prompt::{PromptError, PromptVariables, SystemPrompt};
@@ -144,7 +144,7 @@ impl Runner {
         let mut settings = self.settings.run.clone();
         if settings.system.is_empty() {
             settings.system = self.settings.prompt.render(&PromptVariables {
-                date: date(self.clock.now_ms()),
+                date: crate::time::date(self.clock.now_ms()),
                 model: self.provider.model().to_owned(),
                 tools: self.tools.specs().iter().map(|tool| tool.name.clone()).collect(),
                 max_steps: settings.budget.max_steps,

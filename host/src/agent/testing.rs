@@ -197,7 +197,7 @@ impl Tools for FakeTools {
         specs()
     }
 
-    fn check(&self, call: &ToolCall) -> Check {
+    fn check(&self, _: &str, call: &ToolCall) -> Check {
         match call.name.as_str() {
             "a__ask" => Check::Ask(Box::new(Question {
                 plugin: "a".into(),

@@ -38,7 +38,7 @@ pub(super) async fn call(common: &Common, args: &CallArgs) -> Result<ExitCode, C
     let policy = host::load_policy(&common.policy)?;
     let cancel = CancellationToken::new();
     signals::cancel_on_signal(cancel.clone());
-    let (registry, report) = host::open_registry(common, policy, LoadSelection::One(plugin)).await?;
+    let (registry, report) = host::open_audited_registry(common, policy, LoadSelection::One(plugin)).await?;
     let Some(entry) = registry.plugins().find(|entry| entry.id == plugin) else {
         return Err(match report.failures.into_iter().find(|failed| failed.id == plugin) {
             Some(failed) => failed.failure.into(),
@@ -69,20 +69,14 @@ pub(super) async fn call(common: &Common, args: &CallArgs) -> Result<ExitCode, C
 }
 
 async fn run(registry: &ToolRegistry, call: &ToolCall, approver: &TerminalApprover, cancel: CancellationToken) -> ToolOutcome {
-    let approval = match registry.check(call) {
+    let run_id = Uuid::now_v7().to_string();
+    let approval = match registry.check(&run_id, call) {
         Check::Refused(outcome) => return *outcome,
         Check::Ready => None,
         Check::Ask(_) if !approve::can_ask() => None,
         Check::Ask(question) => cancel.run_until_cancelled(approver.ask(&question)).await,
     };
-    let context = CallContext {
-        run_id: Uuid::now_v7().to_string(),
-        idempotency_key: call.id.clone(),
-        attempt: 1,
-        approval,
-        cancel,
-        progress: None,
-    };
+    let context = CallContext { run_id, idempotency_key: call.id.clone(), attempt: 1, approval, cancel, progress: None };
     registry.call(call, context).await
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::output::{self, CliError};
-use super::{Common, grants, keyring, paths, trusted};
+use super::{Common, audit, grants, keyring, paths, trusted};
 use crate::policy::{Policy, PolicySource, SecretSource};
 use crate::registry::{LoadReport, LoadSelection, RegistryError, ToolRegistry};
 use crate::sandbox::{Protected, Sandbox, SandboxOptions};
@@ -68,7 +68,7 @@ fn untrusted(what: &str, error: trusted::Untrusted) -> CliError {
 }
 
 /// What decides on rights, and so must not be in any plugin's hands.
-fn protected(common: &Common, policy: &Policy) -> Vec<Protected> {
+fn protected(common: &Common, policy: &Policy) -> Result<Vec<Protected>, CliError> {
     let mut protected = vec![Protected { path: common.plugins.clone(), what: "plugins", readable: true }];
     for file in &common.policy {
         protected.push(Protected { path: file.clone(), what: "the policy", readable: true });
@@ -84,7 +84,10 @@ fn protected(common: &Common, policy: &Policy) -> Vec<Protected> {
         SecretSource::File(path) => Some(Protected { path: path.clone(), what: "a secret", readable: false }),
         SecretSource::Env(_) | SecretSource::Keyring { .. } => None,
     }));
-    protected
+    if let Some(audit) = audit::file(common)? {
+        protected.push(Protected { path: audit.path, what: "the audit file", readable: false });
+    }
+    Ok(protected)
 }
 
 /// Makes the sandbox.
@@ -95,7 +98,7 @@ pub(super) fn open_sandbox(common: &Common, policy: &Policy) -> Result<Sandbox, 
     let options = SandboxOptions {
         cache_dir: paths::cache_dir(common.cache_dir.as_deref()),
         state_dir: paths::state_dir(common.state_dir.as_deref()),
-        protected: protected(common, policy),
+        protected: protected(common, policy)?,
         secrets: Arc::new(secrets),
         ..SandboxOptions::new(compiler)
     };
@@ -111,12 +114,51 @@ pub(super) async fn open_registry(
     check_plugins(&common.plugins, &policy)?;
     let standing = grants::read(common)?;
     let sandbox = open_sandbox(common, &policy)?;
-    let progress = |id: &str| tracing::info!("loaded `{id}`");
-    let loading = ToolRegistry::load(&sandbox, &common.plugins, policy, selection, &progress);
     let (registry, report) = tokio::select! {
-        loaded = loading => loaded.map_err(registry_error)?,
+        loaded = load(common, &sandbox, policy, selection) => loaded?,
         () = super::signals::stop_requested() => return Err(CliError::interrupted()),
     };
+    Ok((registry.with_standing(standing), report))
+}
+
+/// Like [`open_registry`], for commands that make calls: what they do is written to the audit file.
+pub(super) async fn open_audited_registry(
+    common: &Common,
+    policy: Arc<Policy>,
+    selection: LoadSelection<'_>,
+) -> Result<(ToolRegistry, LoadReport), CliError> {
+    // Before the plugins are bound: a mount is checked against a file that is there.
+    let audit = audit::open(common)?;
+    let (registry, report) = open_registry(common, policy, selection).await?;
+    let registry = match audit {
+        Some(audit) => registry.with_audit(audit),
+        None => registry,
+    };
+    Ok((registry, report))
+}
+
+/// Loads the plugins once more, under another policy, for a registry that takes the place of `current`.
+pub(super) async fn reopen_registry(
+    common: &Common,
+    policy: Arc<Policy>,
+    selection: LoadSelection<'_>,
+    current: &ToolRegistry,
+) -> Result<(ToolRegistry, LoadReport), CliError> {
+    check_plugins(&common.plugins, &policy)?;
+    let secrets = read_secrets(&policy)?;
+    let sandbox = current.sandbox().renewed(protected(common, &policy)?, Arc::new(secrets));
+    load(common, &sandbox, policy, selection).await
+}
+
+async fn load(
+    common: &Common,
+    sandbox: &Sandbox,
+    policy: Arc<Policy>,
+    selection: LoadSelection<'_>,
+) -> Result<(ToolRegistry, LoadReport), CliError> {
+    let progress = |id: &str| tracing::info!("loaded `{id}`");
+    let loading = ToolRegistry::load(sandbox, &common.plugins, policy, selection, &progress);
+    let (registry, report) = loading.await.map_err(registry_error)?;
     for failed in &report.failures {
         output::note(&format!(
             "warning: plugin `{}` is not loaded: {}: {}",
@@ -126,7 +168,7 @@ pub(super) async fn open_registry(
             output::note(&format!("   hint: {}", hint.replace('\n', "\n         ")));
         }
     }
-    Ok((registry.with_standing(standing), report))
+    Ok((registry, report))
 }
 
 fn registry_error(error: RegistryError) -> CliError {

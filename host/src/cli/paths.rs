@@ -38,6 +38,15 @@ pub(super) fn read_trusted_text(path: &Path, max_bytes: u64) -> anyhow::Result<S
     read_open(path, file, max_bytes)
 }
 
+/// Makes a directory that only its owner can enter, and those above it. One that is there stays as it is.
+pub(super) fn create_private_dir(path: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
 /// Reads a text file that a person names, up to `max_bytes`.
 pub(super) fn read_text(path: &Path, max_bytes: u64) -> anyhow::Result<String> {
     let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;

@@ -9,8 +9,9 @@ use super::approve::{self, TerminalApprover};
 use super::grants::GrantsFile;
 use super::model::{load_config, open_provider};
 use super::output::{self, CliError};
+use super::reload::Watch;
 use super::view::{JsonView, LiveView};
-use super::{Common, host, signals};
+use super::{Common, host, reload, signals};
 use crate::agent::{Observer, Price, Runner, RunnerSettings, StopReason, SystemPrompt, WireRules};
 use crate::approval::{Approver, DenyAll};
 use crate::config::Config;
@@ -23,7 +24,7 @@ pub(super) async fn run(common: &Common, task: &str) -> Result<ExitCode, CliErro
     }
     let cancel = CancellationToken::new();
     signals::cancel_on_signal(cancel.clone());
-    let runner = open_runner(common).await?;
+    let (runner, _watch) = open_runner(common).await?;
     let result = runner.run(task, &cancel).await.map_err(|error| CliError::config(anyhow::Error::new(error)))?;
     Ok(match result.stop_reason {
         StopReason::EndTurn => ExitCode::SUCCESS,
@@ -32,13 +33,13 @@ pub(super) async fn run(common: &Common, task: &str) -> Result<ExitCode, CliErro
     })
 }
 
-/// Loads everything that a task needs.
-pub(super) async fn open_runner(common: &Common) -> Result<Arc<Runner>, CliError> {
+/// Loads everything that a task needs. The policy is reloaded when it changes, until the watch is dropped.
+pub(super) async fn open_runner(common: &Common) -> Result<(Arc<Runner>, Watch), CliError> {
     let config = load_config(common)?;
     let policy = host::load_policy(&common.policy)?;
     // Before any plugin is compiled: a missing key should not cost the wait.
     let provider = open_provider(common, &config)?;
-    let (registry, report) = host::open_registry(common, policy, LoadSelection::Granted).await?;
+    let (registry, report) = host::open_audited_registry(common, policy, LoadSelection::Granted).await?;
     if common.policy.is_empty() {
         output::note("no --policy was given, so the agent has no tools; `honeycomb-host policy suggest` writes a starter");
     } else if !report.skipped.is_empty() {
@@ -51,11 +52,10 @@ pub(super) async fn open_runner(common: &Common) -> Result<Arc<Runner>, CliError
     } else {
         Arc::new(DenyAll)
     };
-    let runner = Runner::new(provider, Arc::new(LiveRegistry::new(registry)))
-        .with_approver(approver)
-        .with_observer(observer)
-        .with_settings(settings);
-    Ok(Arc::new(runner))
+    let live = Arc::new(LiveRegistry::new(registry));
+    let watch = reload::watch(common, Arc::clone(&live));
+    let runner = Runner::new(provider, live).with_approver(approver).with_observer(observer).with_settings(settings);
+    Ok((Arc::new(runner), watch))
 }
 
 fn runner_settings(common: &Common, config: &Config, model: &str) -> Result<RunnerSettings, CliError> {

@@ -71,3 +71,27 @@ impl Signals {
         }
     }
 }
+
+/// SIGHUP, which asks for a reload.
+pub(super) struct Hangup {
+    #[cfg(unix)]
+    signal: Option<tokio::signal::unix::Signal>,
+}
+
+impl Hangup {
+    /// From now on, SIGHUP does not end the process.
+    pub(super) fn listen() -> Self {
+        Self {
+            #[cfg(unix)]
+            signal: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).ok(),
+        }
+    }
+
+    /// Waits for the next one.
+    pub(super) async fn next(&mut self) {
+        #[cfg(unix)]
+        heard(&mut self.signal).await;
+        #[cfg(not(unix))]
+        std::future::pending::<()>().await;
+    }
+}

@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use super::output::{self, CliError};
 use super::{Common, host};
-use crate::policy::FsMode;
 use crate::policy::{Policy, Verdict};
 use crate::registry::{LoadSelection, PluginEntry, model_name};
 use crate::sandbox::PluginTool;
@@ -41,7 +40,7 @@ pub(super) async fn tools(common: &Common) -> Result<ExitCode, CliError> {
                 let _ = writeln!(text, "        at most {limit}");
             }
         }
-        for grant in grants(entry) {
+        for grant in entry.grants.lines() {
             let _ = writeln!(text, "  grant {grant}");
         }
         for dropped in &entry.dropped {
@@ -75,7 +74,7 @@ fn describe(entry: &PluginEntry, policy: &Policy) -> Value {
         "sha256": hex(&entry.plugin.sha256),
         "from_cache": entry.plugin.from_cache,
         "tools": tools,
-        "grants": grants(entry),
+        "grants": entry.grants.lines(),
         "not_given": entry.dropped.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "limits": limits(entry),
     })
@@ -108,21 +107,6 @@ fn decision(policy: &Policy, plugin: &str, tool: &str) -> &'static str {
 fn call_limits(policy: &Policy, plugin: &str, tool: &str) -> Vec<String> {
     let rules = policy.plugin(plugin).into_iter().flat_map(|granted| granted.rules.covering(tool));
     rules.filter_map(|rule| Some(format!("{} ({})", rule.limit()?, rule.rule))).collect()
-}
-
-/// A plugin's grants, a line each.
-pub(super) fn grants(entry: &PluginEntry) -> Vec<String> {
-    let grants = &entry.grants;
-    let net = grants.net.iter().map(|net| format!("net {net}"));
-    let fs = grants.fs.iter().map(|fs| {
-        let mode = if fs.mode == FsMode::ReadOnly { "ro" } else { "rw" };
-        format!("fs {} as {} {mode}", fs.host.display(), fs.guest)
-    });
-    let kv = grants.kv.iter().map(|kv| format!("kv {}", output::bytes(kv.quota_bytes)));
-    // Names only: values may be private.
-    let env = grants.env.keys().map(|key| format!("env {key}"));
-    let config = grants.config.keys().map(|key| format!("config {key}"));
-    net.chain(fs).chain(kv).chain(env).chain(config).collect()
 }
 
 fn limits(entry: &PluginEntry) -> Value {

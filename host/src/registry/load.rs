@@ -171,8 +171,9 @@ impl ToolRegistry {
             plugins,
             tools,
             specs: specs.into(),
-            counters: Arc::default(),
+            counts: Arc::default(),
             standing: Arc::default(),
+            audit: None,
         };
         Ok((registry, report))
     }

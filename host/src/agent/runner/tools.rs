@@ -61,18 +61,19 @@ impl Drive<'_> {
             };
             return Ok(CheckedCall { call_id: call.id, arguments, check });
         }
-        let check = self.check(&call);
+        let check = self.check(&info.run_id, &call);
         Ok(CheckedCall { call_id: call.id, arguments, check })
     }
 
-    fn check(&self, call: &ToolCall) -> Check {
-        catch_unwind(AssertUnwindSafe(|| self.runner.tools.check(call)))
+    fn check(&self, run_id: &str, call: &ToolCall) -> Check {
+        catch_unwind(AssertUnwindSafe(|| self.runner.tools.check(run_id, call)))
             .unwrap_or_else(|_| Check::Refused(Box::new(host_fault("the check of this call failed", ToolStatus::NotExecuted))))
     }
 
     pub(super) async fn ask_approval(&self, run: &mut Run, questions: Vec<PendingApproval>) {
         for PendingApproval { call_id, question } in questions {
-            let key = format!("{}\n{}", question.plugin, question.rule);
+            // Under another policy, the same line may be another rule.
+            let key = format!("{}\n{}\n{}", self.runner.tools.generation(), question.plugin, question.rule);
             let remembered = self.runner.approved().get(run.id()).is_some_and(|rules| rules.contains(&key));
             let approval = if remembered {
                 Approval::ForRun
@@ -85,6 +86,9 @@ impl Drive<'_> {
             };
             if approval == Approval::ForRun {
                 self.runner.approved().entry(run.id().to_owned()).or_default().insert(key);
+            }
+            if approval == Approval::No {
+                self.runner.tools.declined(run.id(), &call_id, &question);
             }
             run.on_approval(&call_id, approval, remembered, self.now());
             self.tell(run);
@@ -183,7 +187,7 @@ impl Drive<'_> {
                 return Ended { call_id: call.id, outcome, stop: None };
             };
             let repeat = ToolCall { arguments, ..call.clone() };
-            if !matches!(self.check(&repeat), Check::Ready) {
+            if !matches!(self.check(&info.run_id, &repeat), Check::Ready) {
                 return Ended { call_id: call.id, outcome, stop: None };
             }
             attempt += 1;
