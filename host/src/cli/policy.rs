@@ -46,7 +46,7 @@ pub(super) enum PolicyCommand {
         #[arg(value_name = "PLUGIN")]
         ids: Vec<String>,
     },
-    /// Say what a new version of a plugin asks for beyond the old one, and beyond the policy; exit code 1 if it asks for more
+    /// Say what a new version of a plugin asks for beyond the old one (exit code 1 if anything), and beyond the policy
     #[command(after_help = DIFF_EXAMPLES)]
     Diff {
         /// The old version: a plugin's id, or a component

@@ -21,7 +21,7 @@ struct Diff {
     new: Version,
     /// What the new version asks for and the old one did not.
     more: Vec<Ungranted>,
-    /// What the new version asks for and the policy does not grant; it runs without.
+    /// What the new version asks for and the policy does not grant; it runs without, as the old one did if it asked as well.
     not_granted: Vec<Ungranted>,
     tools: ToolsDiff,
     /// The new version asks for more, or brings a tool that the policy lets run already.
@@ -62,7 +62,7 @@ pub(super) async fn diff(common: &Common, old: &str, new: &Path) -> Result<ExitC
         _ => Vec::new(),
     };
     let tools = compare_tools(&old.tools, &new_plugin.tools, granted);
-    let asks_for_more = !more.is_empty() || !not_granted.is_empty() || tools.added.iter().any(|tool| tool.decision != "deny");
+    let asks_for_more = !more.is_empty() || tools.added.iter().any(|tool| tool.decision != "deny");
     let version = |path: &Path, plugin: &Plugin| Version { path: path.display().to_string(), sha256: hex(&plugin.sha256) };
     let diff = Diff {
         plugin: id,
