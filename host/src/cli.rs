@@ -10,6 +10,7 @@ mod doctor;
 mod grants;
 mod host;
 mod inspect;
+mod keyring;
 mod mcp;
 mod memory;
 mod model;

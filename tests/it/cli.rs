@@ -10,6 +10,7 @@ mod ends;
 mod killed;
 mod limits;
 mod memory;
+mod policies;
 mod reload;
 mod rights;
 mod slow_reader;

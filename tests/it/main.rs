@@ -3,6 +3,7 @@
 mod agent;
 mod cassettes;
 mod cli;
+mod fields;
 mod fuzz;
 mod load;
 mod mcp;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::output::{self, CliError};
-use super::{Common, audit, grants, memory, paths, trusted};
+use super::{Common, audit, grants, keyring, memory, paths, trusted};
 use crate::policy::{Policy, PolicySource, SecretSource};
 use crate::registry::{Builtin, LoadReport, LoadSelection, RegistryError, ToolRegistry};
 use crate::sandbox::{Protected, Sandbox, SandboxOptions};
@@ -48,7 +48,7 @@ fn read_secrets(policy: &Policy) -> Result<Secrets, CliError> {
             trusted::check_path(path).map_err(|error| untrusted(&format!("the secret of {}", request.rule), error))?;
         }
     }
-    Secrets::resolve(requests, &|name| std::env::var(name).ok(), &read_file)
+    Secrets::resolve(requests, &|name| std::env::var(name).ok(), &read_file, &keyring::read)
         .map_err(|error| CliError::config(anyhow::Error::new(error)).code(ErrorCode::POLICY_INVALID))
 }
 
@@ -82,7 +82,7 @@ fn protected(common: &Common, policy: &Policy) -> Result<Vec<Protected>, CliErro
     let secrets = policy.plugins().flat_map(|plugin| plugin.grants.net.iter()).filter_map(|net| net.secret.as_ref());
     protected.extend(secrets.filter_map(|secret| match &secret.source {
         SecretSource::File(path) => Some(Protected { path: path.clone(), what: "a secret", readable: false }),
-        SecretSource::Env(_) => None,
+        SecretSource::Env(_) | SecretSource::Keyring { .. } => None,
     }));
     if let Some(audit) = audit::file(common)? {
         protected.push(Protected { path: audit.path, what: "the audit file", readable: false });

@@ -106,7 +106,7 @@ struct Running<'a> {
 
 impl<'a> Running<'a> {
     fn new(call: &'a ToolCall, admitted: &Admitted<'_>) -> Self {
-        Self { call, plugin: admitted.entry.id.clone(), tool: admitted.tool.name.clone(), digest: admitted.sha256.clone() }
+        Self { call, plugin: admitted.entry.id.clone(), tool: admitted.tool.name.clone(), digest: admitted.entry.digest() }
     }
 
     /// Why a registry would not let this call begin, if so.
