@@ -83,7 +83,7 @@ struct Common {
     /// Where compiled plugins are kept [default: $XDG_CACHE_HOME/honeycomb]
     #[arg(long, global = true, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
-    /// Where plugins' key-value data is kept [default: $XDG_STATE_HOME/honeycomb]
+    /// Where plugins' key-value data and the memory are kept [default: $XDG_STATE_HOME/honeycomb]
     #[arg(long, global = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
 }
