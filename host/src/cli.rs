@@ -98,7 +98,7 @@ struct Common {
     /// Where "always" answers to questions are kept [default: honeycomb/grants.toml in the state directory]
     #[arg(long, global = true, value_name = "FILE")]
     grants: Option<PathBuf>,
-    /// Where plugins' key-value data is kept [default: $XDG_STATE_HOME/honeycomb]
+    /// Where plugins' key-value data, the memory and the audit file are kept [default: $XDG_STATE_HOME/honeycomb]
     #[arg(long, global = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Where every decision and call is written down, or `none` [default: audit.jsonl in the state directory]
