@@ -3,6 +3,7 @@
 mod agent;
 mod cassettes;
 mod cli;
+mod clients;
 mod fuzz;
 mod load;
 mod provider;
