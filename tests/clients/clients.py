@@ -44,9 +44,11 @@ def openai(url):
         calls = stream.get_final_completion().choices[0].message.tool_calls
     same([json.loads(call.function.arguments)["city"] for call in calls], ["Paris", "北京"])
 
-    refused(openai.AuthenticationError, lambda: client.with_options(default_headers={"Authorization": ""}).chat.completions.create(model="fake", messages=[user]), "API key")
+    refused(openai.AuthenticationError, lambda: ask([user], extra_headers={"Authorization": ""}), "API key")
     refused(openai.RateLimitError, lambda: ask([user]), "slow down")
-    same(client.with_options(max_retries=2).chat.completions.create(model="fake", messages=[user]).choices[0].message.content, "once more")
+    patient = client.with_options(max_retries=2)
+    answer = patient.chat.completions.create(model="fake", messages=[user])
+    same(answer.choices[0].message.content, "once more")
     refused(Exception, lambda: list(ask([user], stream=True)), "")
 
 
@@ -75,7 +77,8 @@ def anthropic(url):
         blocks = [block for block in stream.get_final_message().content if block.type == "tool_use"]
     same([block.input["city"] for block in blocks], ["Paris", "北京"])
 
-    refused(anthropic.AuthenticationError, lambda: client.with_options(default_headers={"x-api-key": ""}).messages.create(model="fake", max_tokens=1, messages=[user]), "x-api-key")
+    without_key = {"Authorization": "", "x-api-key": ""}
+    refused(anthropic.AuthenticationError, lambda: ask([user], extra_headers=without_key), "x-api-key")
     refused(anthropic.RateLimitError, lambda: ask([user]), "slow down")
     same(ask([user]).content[0].text, "once more")
     refused(Exception, lambda: list(ask([user], stream=True)), "")

@@ -252,7 +252,8 @@ impl Checks {
                 if !is_anthropic && !path.ends_with("/chat/completions") || request.method != "POST" {
                     return refuse(404, "invalid_request_error", &format!("Invalid URL ({} {path})", request.method));
                 }
-                let key = request.header(if is_anthropic { "x-api-key" } else { "authorization" });
+                // Anthropic takes a key in either, and its client has used both.
+                let key = request.header("x-api-key").filter(|_| is_anthropic).or_else(|| request.header("authorization"));
                 match key.map(|key| key.trim_start_matches("Bearer ").trim()) {
                     None | Some("") if is_anthropic => return refuse(401, "authentication_error", "x-api-key header is required"),
                     None | Some("") => {

@@ -5,4 +5,5 @@ pub mod fakellm;
 pub mod guest;
 pub mod host;
 pub mod news;
+pub mod steps;
 pub mod web;

@@ -175,7 +175,8 @@ impl Turn {
                 json!({"id": format!("call_{at}"), "type": "function", "function": function})
             })
             .collect();
-        let mut message = json!({"role": "assistant", "content": self.text, "refusal": null});
+        let content = if self.text.is_empty() { Value::Null } else { self.text.as_str().into() };
+        let mut message = json!({"role": "assistant", "content": content, "refusal": null});
         if !calls.is_empty() {
             message["tool_calls"] = calls.into();
         }
