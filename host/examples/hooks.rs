@@ -162,7 +162,9 @@ mod tests {
         assert_eq!(result.answer.as_deref(), Some("Sunny in both."), "{:?}", result.error);
         let ended: Vec<(ToolStatus, &str)> = events
             .iter()
-            .filter_map(|kind| if let EventKind::ToolCompleted(call) = kind { Some((call.status, call.preview.as_str())) } else { None })
+            .filter_map(
+                |kind| if let EventKind::ToolCompleted(call) = kind { Some((call.status, call.preview.as_str())) } else { None },
+            )
             .collect();
         assert!(ended.len() == 2 && ended.iter().all(|(status, _)| *status == ToolStatus::Ok), "{ended:?}");
         assert!(ended[0].1.contains("celsius"), "the corrected arguments: {ended:?}");

@@ -23,9 +23,9 @@ pub use clock::{Clock, FixedClock, SystemClock};
 pub use context::ContextSettings;
 pub use context::display::{DisplaySettings, ResultDisplay};
 pub use event::{Event, EventKind, EventReceiver, Observer, ToolCompleted, Verdict, channel};
+pub use history::{ReasoningReplay, WireRules, is_wire_name, normalise, normalise_tools, validate_history};
 #[doc(hidden)]
 pub use history::{fuzz_arguments, fuzz_normalise};
-pub use history::{ReasoningReplay, WireRules, is_wire_name, normalise, normalise_tools, validate_history};
 pub use hook::{AfterModel, AfterTool, BeforeModel, BeforeTool, Hook, OnCompaction, OnStop, RunInfo};
 pub use loop_guard::LoopSettings;
 pub use prompt::{DEFAULT_PROMPT, PromptError, PromptVariables, SystemPrompt};

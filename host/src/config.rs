@@ -85,8 +85,9 @@ impl Config {
     }
 
     fn check(&self) -> Result<(), ConfigError> {
-        let ModelConfig { max_output_tokens, price, concurrency, idle_timeout_seconds, stall_timeout_seconds, max_attempts, .. } =
-            &self.model;
+        let ModelConfig {
+            max_output_tokens, price, concurrency, idle_timeout_seconds, stall_timeout_seconds, max_attempts, ..
+        } = &self.model;
         let zero = [
             ("model.max_output_tokens", *max_output_tokens == Some(0)),
             ("model.concurrency", *concurrency == Some(0)),
@@ -187,7 +188,8 @@ mod tests {
     fn the_documented_file_names_every_key() {
         let documented = include_str!("../../examples/honeycomb.toml");
         Config::parse(documented).expect("valid as it is");
-        let is_example = |line: &&str| line.starts_with('#') && line[1..].starts_with(|c: char| c.is_ascii_lowercase() || c == '[');
+        let is_example =
+            |line: &&str| line.starts_with('#') && line[1..].starts_with(|c: char| c.is_ascii_lowercase() || c == '[');
         let all: Vec<&str> = documented.lines().map(|line| if is_example(&line) { &line[1..] } else { line }).collect();
         let config: Config = toml::from_str(&all.join("\n")).expect("valid with its examples");
         let mut shown = config.clone();

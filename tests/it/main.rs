@@ -4,6 +4,7 @@ mod agent;
 mod cassettes;
 mod cli;
 mod clients;
+mod faults;
 mod fuzz;
 mod load;
 mod provider;

@@ -255,7 +255,9 @@ impl Checks {
                 // Anthropic takes a key in either, and its client has used both.
                 let key = request.header("x-api-key").filter(|_| is_anthropic).or_else(|| request.header("authorization"));
                 match key.map(|key| key.trim_start_matches("Bearer ").trim()) {
-                    None | Some("") if is_anthropic => return refuse(401, "authentication_error", "x-api-key header is required"),
+                    None | Some("") if is_anthropic => {
+                        return refuse(401, "authentication_error", "x-api-key header is required");
+                    }
                     None | Some("") => {
                         let message = "You didn't provide an API key. You need to provide your API key in an Authorization header \
                             using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).";

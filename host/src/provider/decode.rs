@@ -186,9 +186,7 @@ impl ResponseDecoder {
                 }
                 match assembler.progress() {
                     Progress::Complete | Progress::Ended => assembler.finish(events),
-                    Progress::Idle | Progress::Empty => {
-                        Err(incomplete("the provider's stream ended without any content"))
-                    }
+                    Progress::Idle | Progress::Empty => Err(incomplete("the provider's stream ended without any content")),
                     Progress::Started => Err(incomplete("the provider's stream ended before the answer did")),
                 }
             }

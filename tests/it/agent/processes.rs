@@ -23,11 +23,8 @@ async fn a_run_that_changes_process_after_every_step_tells_what_one_process_tell
 
     let (mut stored, mut told, mut processes) = (String::new(), Vec::new(), 0);
     loop {
-        let mut child = Command::new(env!("CARGO_BIN_EXE_one_step"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it starts");
+        let mut child =
+            Command::new(env!("CARGO_BIN_EXE_one_step")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         child.stdin.take().expect("a pipe").write_all(stored.as_bytes()).expect("written");
         let output = child.wait_with_output().expect("it ends");
         let step: Value = serde_json::from_slice(&output.stdout).expect("JSON");

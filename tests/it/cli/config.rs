@@ -85,7 +85,8 @@ async fn a_large_result_is_shown_as_the_models_own_summary() {
 async fn prompt_budgets_history_and_price_reach_the_run() {
     let config = "[model]\nname = \"own-model\"\nprice = { input = 1000, output = 2000 }\nmax_output_tokens = 99\n\
         temperature = 0.5\n[agent]\nsystem_prompt_file = \"prompt.txt\"\nmax_steps = 4\n[agent.context]\nmax_history = 2\n";
-    let call = |n: u32| render::openai_calls(&[("c", "calculator__calculate", &json!({"expression": n.to_string()}).to_string())]);
+    let call =
+        |n: u32| render::openai_calls(&[("c", "calculator__calculate", &json!({"expression": n.to_string()}).to_string())]);
     let (ran, requests) = run(config, None, vec![call(1), call(2), call(3), says("done")]).await;
     assert_eq!(ran.code, 0, "{ran:?}");
     let first = &requests[0].body;

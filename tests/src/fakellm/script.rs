@@ -159,9 +159,9 @@ impl Turn {
             content.push(json!({"type": "text", "text": self.text}));
         }
         let calls = self.calls.iter().enumerate();
-        content.extend(calls.map(|(at, (name, arguments))| {
-            json!({"type": "tool_use", "id": format!("toolu_{at}"), "name": name, "input": arguments})
-        }));
+        content.extend(calls.map(
+            |(at, (name, arguments))| json!({"type": "tool_use", "id": format!("toolu_{at}"), "name": name, "input": arguments}),
+        ));
         render::anthropic_message(&content, if self.calls.is_empty() { "end_turn" } else { "tool_use" })
     }
 

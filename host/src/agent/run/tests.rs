@@ -4,9 +4,9 @@ mod properties;
 use std::sync::Arc;
 
 use super::*;
-use crate::agent::{Budget, Price};
 use crate::agent::event::ToolCompleted;
 use crate::agent::testing::{calls, error, outcome, part, read_only, says, spec, specs, turn};
+use crate::agent::{Budget, Price};
 use crate::message::{FinishReason, Part, ToolCall, ToolStatus};
 use crate::provider::ProviderErrorClass;
 use crate::tool::{Approval, Check, ToolHints, ToolOutcome};
