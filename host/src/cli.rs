@@ -74,7 +74,7 @@ struct Common {
     /// A policy file; may be given more than once: grants add up, any deny wins, limits take the smallest
     #[arg(long, global = true, value_name = "FILE")]
     policy: Vec<PathBuf>,
-    /// A honeycomb.toml with model and agent settings
+    /// A honeycomb.toml with model and agent settings; examples/honeycomb.toml has every key
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The model, such as `gpt-5-mini`, `claude-sonnet-4-5` or `scripted:FILE`

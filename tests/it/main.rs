@@ -3,6 +3,8 @@
 mod agent;
 mod cassettes;
 mod cli;
+mod clients;
+mod faults;
 mod fields;
 mod fuzz;
 mod load;

@@ -6,4 +6,5 @@ pub mod guest;
 pub mod host;
 pub mod mcp;
 pub mod news;
+pub mod steps;
 pub mod web;

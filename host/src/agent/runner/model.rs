@@ -98,7 +98,10 @@ impl Drive<'_> {
             let answer = guarded(async { self.runner.provider.complete(&request, &mut events, cancel).await });
             // A provider that asks to wait must not hold up the run.
             let answer = tokio::time::timeout(timeout, answer).await;
-            Asked::Answer(answer.unwrap_or(None).unwrap_or_else(|| Err(panicked())))
+            Asked::Answer(match answer {
+                Ok(answer) => answer.unwrap_or_else(|| Err(panicked())),
+                Err(_) => Err(too_slow(timeout)),
+            })
         };
         match self.wait(run.remaining_ms(), asked).await {
             Ok(Asked::Answer(answer)) => {
@@ -119,12 +122,11 @@ fn text_turn(text: String) -> ModelTurn {
 }
 
 fn panicked() -> ProviderError {
-    ProviderError {
-        class: ProviderErrorClass::BadResponse,
-        message: "the provider's adapter failed or took too long".to_owned(),
-        hint: Some("this is a fault of the host; please report it".to_owned()),
-        status: None,
-        retry_after: None,
-        response_started: false,
-    }
+    ProviderError::new(ProviderErrorClass::BadResponse, "the provider's adapter failed")
+        .hint("this is a fault of the host; please report it")
+}
+
+fn too_slow(timeout: Duration) -> ProviderError {
+    let message = format!("there was no summary within {} s; a list of what was done stands for it", timeout.as_secs_f32());
+    ProviderError::new(ProviderErrorClass::Timeout, message)
 }
