@@ -18,6 +18,7 @@ mod runner;
 mod stop;
 
 pub use budget::{Budget, Price};
+pub(crate) use clock::date_time;
 pub use clock::{Clock, FixedClock, SystemClock};
 pub use context::ContextSettings;
 pub use context::display::{DisplaySettings, ResultDisplay};
@@ -26,7 +27,10 @@ pub use history::{ReasoningReplay, WireRules, is_wire_name, normalise, normalise
 pub use hook::{AfterModel, AfterTool, BeforeModel, BeforeTool, Hook, OnCompaction, OnStop, RunInfo};
 pub use loop_guard::LoopSettings;
 pub use prompt::{DEFAULT_PROMPT, PromptError, PromptVariables, SystemPrompt};
-pub use run::{CheckedCall, PendingApproval, PendingCall, Phase, Run, RunError, RunSettings, SCHEMA_VERSION, Step};
+pub use run::{
+    CheckedCall, PendingApproval, PendingCall, Phase, Run, RunError, RunParts, RunSettings, SCHEMA_VERSION, Scrub, Step,
+    StoredParts,
+};
 pub use runner::{RunHandle, Runner, RunnerSettings};
 pub use stop::{RunResult, RunUsage, StopReason};
 

@@ -13,6 +13,8 @@ mod output;
 mod paths;
 mod policy;
 mod run;
+mod session;
+mod sessions;
 mod signals;
 mod starter;
 mod terminal;
@@ -34,6 +36,7 @@ Examples:
   honeycomb-host --plugins target/plugins --policy examples/policy.toml tools
   honeycomb-host --plugins target/plugins --policy examples/policy.toml call calculator/calculate --args '{\"expression\":\"123 + 456\"}' --json
   honeycomb-host --plugins target/plugins policy suggest weather > policy.toml
+  honeycomb-host sessions list
   honeycomb-host policy explain calculator/calculate --policy examples/policy.toml --args '{\"expression\":\"1\"}'
 
 The model:
@@ -82,9 +85,15 @@ struct Common {
     /// Where compiled plugins are kept [default: $XDG_CACHE_HOME/honeycomb]
     #[arg(long, global = true, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
-    /// Where plugins' key-value data is kept [default: $XDG_STATE_HOME/honeycomb]
+    /// Where sessions and plugins' key-value data are kept [default: $XDG_STATE_HOME/honeycomb]
     #[arg(long, global = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Continue this session, by its id or the beginning of it
+    #[arg(long, global = true, value_name = "ID")]
+    session: Option<String>,
+    /// Keep nothing of what is said and done
+    #[arg(long, global = true, visible_alias = "ephemeral", conflicts_with = "session")]
+    no_session: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -108,6 +117,9 @@ enum Command {
     /// Check, explain, test or suggest a policy
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// List, show, resume, delete and export sessions
+    #[command(subcommand)]
+    Sessions(sessions::SessionsCommand),
     /// Say what is installed, and what is slow or unsafe here
     Doctor,
     /// Compile one component from stdin; the host starts this itself, under limits
@@ -152,6 +164,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
             (Some(Command::Call(args)), _) => call::call(&common, &args).await,
             (Some(Command::Inspect { file }), _) => inspect::inspect(&common, &file).await,
             (Some(Command::Policy(command)), _) => policy::policy(&common, command).await,
+            (Some(Command::Sessions(command)), _) => sessions::sessions(&common, command).await,
             (Some(Command::Doctor), _) => doctor::doctor(&common).await,
             (Some(Command::Compile), _) => Err(CliError::usage("`__compile` takes no other arguments")),
         }
@@ -164,8 +177,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
 /// A single word close to a command's name is a typing error more often than a task.
 fn refuse_mistyped_command(task: &str) -> Result<(), CliError> {
     /// Commands that are to come: a client that starts one must not get a model's prose instead.
-    const RESERVED: [&str; 11] = ["audit", "build", "dev", "eval", "mcp", "memory", "new", "replay", "sessions", "serve", "test"];
-    const COMMANDS: [&str; 7] = ["run", "chat", "tools", "call", "inspect", "policy", "doctor"];
+    const RESERVED: [&str; 10] = ["audit", "build", "dev", "eval", "mcp", "memory", "new", "replay", "serve", "test"];
+    const COMMANDS: [&str; 8] = ["run", "chat", "tools", "call", "inspect", "policy", "sessions", "doctor"];
     if task.contains(char::is_whitespace) || !task.is_ascii() {
         return Ok(());
     }

@@ -9,6 +9,7 @@
 //! - [`sandbox`]: wasmtime, and only here;
 //! - [`registry`]: the only path from a call to its effect;
 //! - [`provider`], [`agent`]: the model, and the loop;
+//! - [`store`]: sessions that outlive the process;
 //! - [`cli`]: the command line.
 
 pub mod json;
@@ -26,6 +27,7 @@ pub mod registry;
 
 pub mod agent;
 pub mod provider;
+pub mod store;
 
 pub mod cli;
 pub mod config;

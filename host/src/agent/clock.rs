@@ -32,6 +32,12 @@ impl Clock for FixedClock {
     }
 }
 
+/// Date and time (UTC), as `YYYY-MM-DD HH:MM:SS`.
+pub(crate) fn date_time(ms: u64) -> String {
+    let seconds = ms / 1000 % 86_400;
+    format!("{} {:02}:{:02}:{:02}", date(ms), seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
 /// The date (UTC) of a time, as `YYYY-MM-DD`.
 pub(crate) fn date(now_ms: u64) -> String {
     // Days to a civil date: Howard Hinnant, "chrono-compatible low-level date algorithms", for days on or after 1970-01-01.
@@ -61,5 +67,6 @@ mod tests {
         ] {
             assert_eq!(date(ms), expected);
         }
+        assert_eq!(date_time(1_796_083_199_999), "2026-11-30 23:59:59");
     }
 }

@@ -41,7 +41,7 @@ pub(super) fn load_policy(files: &[PathBuf]) -> Result<Arc<Policy>, CliError> {
 }
 
 /// Reads the secrets that the policy names. A missing one is an error now, not an empty header later.
-fn read_secrets(policy: &Policy) -> Result<Secrets, CliError> {
+pub(super) fn read_secrets(policy: &Policy) -> Result<Secrets, CliError> {
     let requests = policy.plugins().flat_map(|plugin| {
         plugin
             .grants
@@ -61,6 +61,10 @@ fn protected(common: &Common, policy: &Policy) -> Vec<Protected> {
     }
     if let Some(file) = &common.config {
         protected.push(Protected { path: file.clone(), what: "the host's configuration", readable: true });
+    }
+    // Sessions are what people said, and each plugin's data is its own.
+    if let Some(path) = paths::state_dir(common.state_dir.as_deref()) {
+        protected.push(Protected { path, what: "the host's sessions and plugins' data", readable: false });
     }
     let secrets = policy.plugins().flat_map(|plugin| plugin.grants.net.iter()).filter_map(|net| net.secret.as_ref());
     protected.extend(secrets.filter_map(|secret| match &secret.source {
