@@ -7,6 +7,8 @@ mod confinement;
 mod ends;
 mod killed;
 mod limits;
+mod resume;
+mod sessions;
 
 /// What `weather` needs to reach a server on loopback, and nothing else.
 fn weather_policy(port: u16) -> String {

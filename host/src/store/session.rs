@@ -97,7 +97,7 @@ impl Session {
     }
 
     /// Writes down what a checkpoint holds. Takes as long as what the last step added, if all before it is stored.
-    fn prepare(&self, run: &Run) -> Result<(Checkpoint, Option<Progress>), StoreError> {
+    pub(super) fn prepare(&self, run: &Run) -> Result<(Checkpoint, Option<Progress>), StoreError> {
         let (session_id, parent_session_id) = self.place(run);
         let unwritable = |source| StoreError::Record { id: session_id.clone(), source };
         let redact = |text: &str| -> String { self.store.redact(text).into_owned() };
@@ -154,7 +154,7 @@ impl Session {
         events.into_iter().map(body).collect()
     }
 
-    fn settle(&self, checkpoint: Checkpoint, saved: rusqlite::Result<Progress>) -> Result<(), StoreError> {
+    pub(super) fn settle(&self, checkpoint: Checkpoint, saved: rusqlite::Result<Progress>) -> Result<(), StoreError> {
         let mut state = self.state();
         match saved {
             Ok(progress) => {

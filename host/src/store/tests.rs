@@ -49,7 +49,12 @@ fn turn(parts: Vec<Part>) -> ModelTurn {
 }
 
 fn call(id: &str, name: &str) -> Part {
-    Part::ToolCall(ToolCall { id: id.to_owned(), provider_id: None, name: name.to_owned(), arguments: format!("{{\"n\":\"{id}\"}}") })
+    Part::ToolCall(ToolCall {
+        id: id.to_owned(),
+        provider_id: None,
+        name: name.to_owned(),
+        arguments: format!("{{\"n\":\"{id}\"}}"),
+    })
 }
 
 fn outcome(text: &str) -> ToolOutcome {

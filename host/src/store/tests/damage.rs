@@ -37,9 +37,9 @@ fn a_damaged_store_is_reported_and_what_can_be_read_is_saved() {
     assert_eq!(std::fs::read(&recovered.damaged).expect("kept"), bytes);
     assert!(Store::is_whole(&place.path()).expect("checked"));
     let store = place.open();
-    let same = ids.iter().zip(&expected).filter(|(id, run)| {
-        matches!(store.open_session(id).and_then(|session| session.load()), Ok(Some(found)) if found == **run)
-    });
+    let same = ids.iter().zip(&expected).filter(
+        |(id, run)| matches!(store.open_session(id).and_then(|session| session.load()), Ok(Some(found)) if found == **run),
+    );
     let same = same.count();
     assert!((1..20).contains(&same), "{same} of 20 are whole");
     for session in store.list(&ListQuery::default()).expect("lists").sessions {

@@ -79,12 +79,8 @@ fn no_secret_is_in_the_file() {
     let mut settings = settings();
     settings.system = "never say sk-12345678".into();
     let mut run = Run::new("run", "my key is hunter2-令牌", settings);
-    let secret = ToolCall {
-        id: "1".into(),
-        provider_id: None,
-        name: "a__write".into(),
-        arguments: r#"{"key":"sk-12345678"}"#.into(),
-    };
+    let secret =
+        ToolCall { id: "1".into(), provider_id: None, name: "a__write".into(), arguments: r#"{"key":"sk-12345678"}"#.into() };
     let thought = crate::message::Reasoning { text: "hunter2-令牌?".into(), raw: Some(json!({"signature": "sk-12345678"})) };
     let parts = vec![Part::Reasoning(thought), Part::text("sk-12345678"), Part::ToolCall(secret)];
     let mut dirty = Vec::new();
@@ -209,7 +205,8 @@ fn an_id_is_found_by_its_beginning_if_that_is_enough() {
         assert_eq!(store.find(&session.id[..10].to_uppercase()).expect("found"), session.id);
     }
     // Forty sessions, sixteen digits: two begin alike.
-    let ambiguous = "0123456789abcdef".chars().filter(|c| matches!(store.find(&c.to_string()), Err(StoreError::Ambiguous { .. })));
+    let ambiguous =
+        "0123456789abcdef".chars().filter(|c| matches!(store.find(&c.to_string()), Err(StoreError::Ambiguous { .. })));
     assert!(ambiguous.count() > 0);
     for unknown in ["", "zz", "%", "a' OR 1=1 --", "北京", "ffffffffffffff"] {
         assert!(matches!(store.find(unknown), Err(StoreError::Unknown { .. })), "{unknown}");
