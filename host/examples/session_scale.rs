@@ -51,7 +51,8 @@ fn main() -> Outcome<()> {
     let lists = "SELECT id, title, updated_at FROM session ORDER BY updated_at DESC LIMIT 20";
     let raw_list = || -> Outcome<()> {
         let mut statement = floor.prepare_cached(lists)?;
-        let rows = statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?)))?;
+        let rows =
+            statement.query_map([], |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?)))?;
         black_box(rows.collect::<Result<Vec<_>, _>>()?);
         Ok(())
     };
@@ -153,7 +154,10 @@ fn step(run: &mut Run) {
 fn conversation(index: usize, messages: usize) -> Run {
     let history = (0..messages - 1).map(|message| match message % 4 {
         0 => Message::user(format!("Question {message} of session {index}: 报告里写了什么？")),
-        1 => Message { role: honeycomb_host::message::Role::Assistant, parts: vec![Part::ToolCall(call(format!("call-{message}")))] },
+        1 => Message {
+            role: honeycomb_host::message::Role::Assistant,
+            parts: vec![Part::ToolCall(call(format!("call-{message}")))],
+        },
         2 => {
             let (call_id, name) = (format!("call-{}", message - 1), "files__read".to_owned());
             let result = honeycomb_host::message::ToolResult { call_id, name, status: ToolStatus::Ok, text: result() };
@@ -191,9 +195,12 @@ fn open_floor(path: &Path) -> Outcome<Connection> {
 fn insert(floor: &mut Connection, index: usize, bodies: &[String]) -> Outcome<()> {
     let transaction = floor.transaction()?;
     let session = i64::try_from(index)?;
-    transaction
-        .prepare_cached("INSERT INTO session VALUES (?1, ?2, ?3, ?4)")?
-        .execute(params![session, format!("{index:012x}"), format!("北京天气 {index}"), session])?;
+    transaction.prepare_cached("INSERT INTO session VALUES (?1, ?2, ?3, ?4)")?.execute(params![
+        session,
+        format!("{index:012x}"),
+        format!("北京天气 {index}"),
+        session
+    ])?;
     let mut statement = transaction.prepare_cached("INSERT INTO message VALUES (?1, ?2, ?3)")?;
     for (seq, body) in (0_i64..).zip(bodies) {
         statement.execute(params![session, seq, body])?;

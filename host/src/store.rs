@@ -5,7 +5,8 @@
 //!
 //! Order of writing, one transaction each: the task, before the model is asked; the model's turn; the calls that start, before they
 //! start; the outcome of each call, before the model is asked again. So after a crash a finished call is not repeated, and one that
-//! was started is known to have been.
+//! was started is known to have been. The start of calls that may have effects also waits for the disk, and so survives a loss of
+//! power; that may take back other checkpoints since, and then a model is asked again or the outcome of a call is unknown.
 //!
 //! ```
 //! use std::sync::Arc;

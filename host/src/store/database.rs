@@ -13,10 +13,10 @@ use super::schema::APPLICATION_ID;
 /// How long another process may write before an operation fails.
 const BUSY: Duration = Duration::from_secs(5);
 
-/// What each connection is set to. `FULL`: what was committed survives a loss of power, for a tool is started on the word of it.
+/// What each connection is set to. `NORMAL`: what was committed survives the end of the process; see [`sync`] for the end of power.
 /// `secure_delete`: what was deleted is gone. `cell_size_check` and `trusted_schema`: the file may be damaged or forged.
 const SETTINGS: &str = "
-    PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON;
+    PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON; PRAGMA secure_delete = ON;
     PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA journal_size_limit = 16777216;
 ";
 
@@ -34,6 +34,11 @@ pub(super) fn open(path: &Path, migrations: &[&str]) -> Result<Connection, Store
     migrate(&mut connection, path, migrations)?;
     connection.execute_batch(SETTINGS).map_err(failed)?;
     Ok(connection)
+}
+
+/// Says whether the next transactions wait for the disk. What is committed then, and all before it, survives a loss of power.
+pub(super) fn sync(connection: &Connection, wait: bool) -> rusqlite::Result<()> {
+    connection.execute_batch(if wait { "PRAGMA synchronous = FULL" } else { "PRAGMA synchronous = NORMAL" })
 }
 
 /// Opens the file to read it, and changes nothing.
@@ -56,7 +61,8 @@ fn migrate(connection: &mut Connection, path: &Path, migrations: &[&str]) -> Res
     // Looked at before anything is written: a foreign or newer file stays as it is, byte for byte.
     let (application, version, tables) = look(connection).map_err(failed)?;
     match (application, version, tables) {
-        (0, 0, 0) => connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL").map_err(failed)?,
+        // Before the first page is written: this cannot be changed later. In a log, making the tables waits for no disk.
+        (0, 0, 0) => connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL; PRAGMA synchronous = NORMAL").map_err(failed)?,
         (APPLICATION_ID, found, _) if found == known => return Ok(()),
         (APPLICATION_ID, found, _) if found > known => {
             return Err(StoreError::Newer { path: path.to_owned(), found, known });

@@ -4,7 +4,7 @@ use std::collections::{HashSet, VecDeque};
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
 
-use super::record;
+use super::{database, record};
 use crate::agent::Event;
 
 /// What of a run is stored already, so that a step writes only what it added.
@@ -34,6 +34,8 @@ pub(super) struct Checkpoint {
     pub(super) model: Option<String>,
     /// `open`, or the stop reason.
     pub(super) status: &'static str,
+    /// Calls start on the word of this checkpoint, and must not start again after a loss of power.
+    pub(super) starts: bool,
     pub(super) usage: String,
     pub(super) settings: String,
     pub(super) state: String,
@@ -54,6 +56,9 @@ pub(super) fn save(
     checkpoint: &Checkpoint,
     progress: Option<Progress>,
 ) -> rusqlite::Result<Progress> {
+    // Waiting for the disk takes milliseconds, and seconds on a busy one. Without it, a loss of power takes back the last checkpoints:
+    // a model is asked again, or an outcome is unknown. A call must not be made again for that.
+    database::sync(connection, checkpoint.starts)?;
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let mut progress = match progress {
         Some(progress) => progress,

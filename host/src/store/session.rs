@@ -119,6 +119,7 @@ impl Session {
             task: redact(&task),
             model: run.model().map(str::to_owned),
             status: run.result().map_or("open", |result| result.stop_reason.as_str()),
+            starts: run.has_started_calls(),
             usage: serde_json::to_string(&run.usage()).map_err(unwritable)?,
             settings: parts.settings,
             state: parts.state,

@@ -193,6 +193,11 @@ impl Run {
         }
     }
 
+    /// Whether calls are started, without an outcome so far, that must not be started again.
+    pub(crate) fn has_started_calls(&self) -> bool {
+        self.slots().iter().any(|slot| matches!(slot.state, SlotState::Started(_)) && !slot.hints.idempotent)
+    }
+
     /// Forgets what a person answered or was asked, as read from where anybody might have written it.
     pub(super) fn forget_approvals(&mut self) {
         for slot in self.slots_mut() {

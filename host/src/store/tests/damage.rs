@@ -2,6 +2,18 @@
 
 use super::*;
 
+/// A closed store with two sessions, and their ids; made once.
+fn pair() -> (Place, Vec<String>) {
+    static MADE: std::sync::OnceLock<(Vec<u8>, Vec<String>)> = std::sync::OnceLock::new();
+    let (bytes, ids) = MADE.get_or_init(|| {
+        let (place, ids) = filled(2);
+        (std::fs::read(place.path()).expect("read"), ids)
+    });
+    let place = Place::new();
+    std::fs::write(place.path(), bytes).expect("written");
+    (place, ids.clone())
+}
+
 /// A closed store with some sessions, and their ids.
 fn filled(sessions: usize) -> (Place, Vec<String>) {
     let place = Place::new();
@@ -67,13 +79,13 @@ fn a_session_whose_rows_are_missing_says_so() {
         ("DELETE FROM checkpoint", "no checkpoint"),
         ("UPDATE checkpoint SET state = '{}'", "cannot be continued"),
         ("UPDATE checkpoint SET state = replace(state, '\"schema_version\":1', '\"schema_version\":9')", "cannot be continued"),
-        ("UPDATE run SET id = 'other'", "another run's"),
+        ("UPDATE run SET id = 'other-' || id", "another run's"),
         ("UPDATE run SET settings = 'x'", "cannot be continued"),
         ("UPDATE message SET body = '[]'", "a record of session"),
         ("UPDATE checkpoint SET messages = 9223372036854775807", "of 9223372036854775807 messages"),
         ("UPDATE checkpoint SET messages = -1", "messages are there"),
     ] {
-        let (place, ids) = filled(1);
+        let (place, ids) = pair();
         let store = place.open();
         store.writer().execute_batch(sql).expect("changed");
         let error = store.open_session(&ids[0]).expect("opens").load().expect_err(sql);
@@ -88,7 +100,7 @@ proptest! {
 
     #[test]
     fn no_damage_to_the_file_makes_the_store_panic(flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..200)) {
-        let (place, ids) = filled(2);
+        let (place, ids) = pair();
         let mut bytes = std::fs::read(place.path()).expect("read");
         for (index, value) in flips {
             let at = index.index(bytes.len());
