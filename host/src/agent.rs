@@ -30,7 +30,10 @@ pub use history::{fuzz_arguments, fuzz_normalise};
 pub use hook::{AfterModel, AfterTool, BeforeModel, BeforeTool, Hook, OnCompaction, OnStop, RunInfo};
 pub use loop_guard::LoopSettings;
 pub use prompt::{DEFAULT_PROMPT, PromptError, PromptVariables, SystemPrompt};
-pub use run::{CheckedCall, PendingApproval, PendingCall, Phase, Run, RunError, RunSettings, SCHEMA_VERSION, Step};
+pub use run::{
+    CheckedCall, PendingApproval, PendingCall, Phase, Run, RunError, RunParts, RunSettings, SCHEMA_VERSION, Scrub, Step,
+    StoredParts,
+};
 pub use runner::{RunHandle, Runner, RunnerSettings};
 pub use stop::{RunResult, RunUsage, StopReason};
 pub use workers::delegate::DELEGATE;

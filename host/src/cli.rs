@@ -20,6 +20,8 @@ mod policy;
 mod printer;
 mod reload;
 mod run;
+mod session;
+mod sessions;
 mod settings;
 mod signals;
 mod starter;
@@ -44,6 +46,7 @@ Examples:
   honeycomb-host --plugins target/plugins --policy examples/policy.toml tools
   honeycomb-host --plugins target/plugins --policy examples/policy.toml call calculator/calculate --args '{\"expression\":\"123 + 456\"}' --json
   honeycomb-host --plugins target/plugins policy suggest weather > policy.toml
+  honeycomb-host sessions list
   honeycomb-host policy explain calculator/calculate --policy examples/policy.toml --args '{\"expression\":\"1\"}'
 
 The model:
@@ -98,7 +101,7 @@ struct Common {
     /// Where "always" answers to questions are kept [default: honeycomb/grants.toml in the state directory]
     #[arg(long, global = true, value_name = "FILE")]
     grants: Option<PathBuf>,
-    /// Where plugins' key-value data, the memory and the audit file are kept [default: $XDG_STATE_HOME/honeycomb]
+    /// Where sessions, plugins' key-value data, the memory and the audit file are kept [default: $XDG_STATE_HOME/honeycomb]
     #[arg(long, global = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Where every decision and call is written down, or `none` [default: audit.jsonl in the state directory]
@@ -107,6 +110,12 @@ struct Common {
     /// Have every audit record on the disk before a call goes on; survives a power failure, and is slow
     #[arg(long, global = true)]
     audit_sync: bool,
+    /// Continue this session, by its id or the beginning of it
+    #[arg(long, global = true, value_name = "ID")]
+    session: Option<String>,
+    /// Keep nothing of what is said and done
+    #[arg(long, global = true, visible_alias = "ephemeral", conflicts_with = "session")]
+    no_session: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -138,6 +147,9 @@ enum Command {
     /// List or forget what the model has saved with `memory/save`
     #[command(subcommand)]
     Memory(memory::MemoryCommand),
+    /// List, show, resume, delete and export sessions
+    #[command(subcommand)]
+    Sessions(sessions::SessionsCommand),
     /// Say what is installed, and what is slow or unsafe here
     Doctor,
     /// Compile one component from stdin; the host starts this itself, under limits
@@ -187,6 +199,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
             (Some(Command::Policy(command)), _) => policy::policy(&common, command).await,
             (Some(Command::Audit(command)), _) => audit::audit(&common, &command),
             (Some(Command::Memory(command)), _) => memory::memory(&common, command).await,
+            (Some(Command::Sessions(command)), _) => sessions::sessions(&common, command).await,
             (Some(Command::Doctor), _) => doctor::doctor(&common).await,
             (Some(Command::Compile), _) => Err(CliError::usage("`__compile` takes no other arguments")),
         }
@@ -199,8 +212,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
 /// A single word close to a command's name is a typing error more often than a task.
 fn refuse_mistyped_command(task: &str) -> Result<(), CliError> {
     /// Commands that are to come: a client that starts one must not get a model's prose instead.
-    const RESERVED: [&str; 8] = ["build", "dev", "eval", "new", "replay", "sessions", "serve", "test"];
-    const COMMANDS: [&str; 10] = ["run", "chat", "tools", "call", "inspect", "mcp", "policy", "audit", "memory", "doctor"];
+    const RESERVED: [&str; 7] = ["build", "dev", "eval", "new", "replay", "serve", "test"];
+    const COMMANDS: [&str; 11] =
+        ["run", "chat", "tools", "call", "inspect", "mcp", "policy", "audit", "memory", "sessions", "doctor"];
     if task.contains(char::is_whitespace) || !task.is_ascii() {
         return Ok(());
     }

@@ -12,7 +12,9 @@ mod limits;
 mod memory;
 mod policies;
 mod reload;
+mod resume;
 mod rights;
+mod sessions;
 mod slow_reader;
 mod workers;
 

@@ -20,6 +20,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sandbox", &["json", "message", "policy", "secret", "text", "tool"]),
     ("registry", &["audit", "json", "message", "policy", "sandbox", "text", "tool"]),
     ("memory", &["message", "provider", "registry", "sandbox", "secret", "text", "time", "tool"]),
+    ("store", &["agent", "json", "message", "secret", "text", "time", "tool"]),
     ("config", &[]),
 ];
 

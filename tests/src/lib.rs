@@ -1,6 +1,7 @@
 //! The test harness: the real program with real plugins, guests made to order, and servers that answer from a script.
 
 pub mod alone;
+pub mod effects;
 pub mod fakellm;
 pub mod guest;
 pub mod host;

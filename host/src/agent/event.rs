@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::stop::{RunUsage, StopReason};
 use crate::message::{FinishReason, TokenUsage, ToolStatus};
-use crate::tool::{Approval, Failure};
+use crate::tool::{Approval, BoxFuture, Failure};
 
 pub(crate) use emitter::{DELTA_MS, Emitter};
 pub use queue::{EventReceiver, channel};
@@ -37,10 +37,14 @@ pub trait Observer: Send + Sync {
     /// Receives one event.
     fn event(&self, event: &Event);
 
-    /// Receives the run at a point from which it can be continued: after each step, and before tools start, so that after a crash it
-    /// is known which calls may have had effects.
-    fn checkpoint(&self, run: &super::Run) {
+    /// Receives the run at a point from which it can be continued: before its first step, after each step, after each call, and before
+    /// tools start, so that after a crash it is known which calls may have had effects.
+    ///
+    /// Whoever stores runs answers once this one would survive a crash. The run waits for that: no tool starts, and no model is asked,
+    /// before what led to it is stored. A failure ends the run with [`StopReason::StorageFailed`].
+    fn checkpoint<'a>(&'a self, run: &'a super::Run) -> BoxFuture<'a, Result<(), Failure>> {
         let _ = run;
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

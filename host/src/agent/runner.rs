@@ -123,6 +123,11 @@ impl Runner {
         self
     }
 
+    /// The model that is asked.
+    pub fn model(&self) -> &str {
+        self.provider.model()
+    }
+
     /// Makes a run for a task, with a new id. Nothing happens yet.
     ///
     /// # Errors
@@ -256,10 +261,20 @@ impl Runner {
         let emitter = Arc::new(Emitter::new(run, observers, self.clock.clone()));
         let workers = self.worker_settings(run.settings().worker_depth);
         let drive = Drive { runner: self, emitter, cancel, workers, ledger: Arc::default() };
+        // A task that was taken on is not lost, whatever happens next.
+        if !run.has_started()
+            && let Err(failure) = drive.emitter.checkpoint(run).await
+        {
+            run.stop(StopReason::StorageFailed, failure);
+        }
         let result = drive.step(run).await;
         run.count_workers(&drive.ledger.take());
-        drive.emitter.checkpoint(run);
+        let stored = drive.emitter.checkpoint(run).await;
         drive.emitter.close();
+        if let Err(failure) = stored {
+            // A run that is over stays as it ended.
+            run.stop(StopReason::StorageFailed, failure);
+        }
         if result.is_some() {
             self.tools.end_run(run.id());
             self.approved().remove(run.id());

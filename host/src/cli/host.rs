@@ -40,7 +40,7 @@ pub(super) fn load_policy(files: &[PathBuf]) -> Result<Arc<Policy>, CliError> {
 }
 
 /// Reads the secrets that the policy names. A missing one is an error now, not an empty header later.
-fn read_secrets(policy: &Policy) -> Result<Secrets, CliError> {
+pub(super) fn read_secrets(policy: &Policy) -> Result<Secrets, CliError> {
     let requests: Vec<SecretRequest<'_>> =
         policy.plugins().flat_map(|plugin| SecretRequest::all_of(&plugin.id, &plugin.grants)).collect();
     for request in &requests {
@@ -78,6 +78,10 @@ fn protected(common: &Common, policy: &Policy) -> Result<Vec<Protected>, CliErro
     }
     if let Some(path) = grants::path(common) {
         protected.push(Protected { path, what: "the standing grants", readable: false });
+    }
+    // Sessions are what people said, and each plugin's data is its own.
+    if let Some(path) = paths::state_dir(common.state_dir.as_deref()) {
+        protected.push(Protected { path, what: "the host's sessions and plugins' data", readable: false });
     }
     let secrets = policy.plugins().flat_map(|plugin| plugin.grants.net.iter()).filter_map(|net| net.secret.as_ref());
     protected.extend(secrets.filter_map(|secret| match &secret.source {

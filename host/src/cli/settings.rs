@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use uuid::Uuid;
-
 use super::output::CliError;
 use super::{Common, paths};
 use crate::agent::{
@@ -45,7 +43,6 @@ pub(super) fn runner_settings(common: &Common, config: &Config, model: &str) -> 
     run.context.max_output_tokens = config.model.max_output_tokens;
     run.display = display(&config.agent.results);
     run.wire = WireRules::default();
-    run.session = Some(Uuid::now_v7().to_string());
     Ok(settings)
 }
 

@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use futures_util::FutureExt as _;
+
 use super::{Event, EventKind, Observer};
 use crate::agent::clock::Clock;
 use crate::message::ToolCall;
 use crate::provider::ModelEvent;
 use crate::text;
-use crate::tool::Progress;
+use crate::tool::{ErrorCode, Failure, Progress};
 
 /// Deltas are joined for this long, in milliseconds: twenty a second are as smooth as an eye can tell.
 pub(crate) const DELTA_MS: u64 = 50;
@@ -107,14 +109,19 @@ impl Emitter {
         state.next_seq
     }
 
-    /// Flushes, and tells observers that the run may be continued from here.
-    pub(crate) fn checkpoint(&self, run: &mut crate::agent::Run) {
+    /// Flushes, and tells observers that the run may be continued from here. Returns the first failure, after all were told.
+    pub(crate) async fn checkpoint(&self, run: &mut crate::agent::Run) -> Result<(), Failure> {
         self.flush();
         run.set_next_seq(self.lock().next_seq);
+        let mut stored = Ok(());
         for observer in &self.observers {
-            // An observer that panics must not end the run; it loses this checkpoint.
-            let _ = catch_unwind(AssertUnwindSafe(|| observer.checkpoint(run)));
+            // Who panics has stored nothing.
+            let answer = AssertUnwindSafe(async { observer.checkpoint(run).await }).catch_unwind().await;
+            let answer =
+                answer.unwrap_or_else(|_| Err(Failure::new(ErrorCode::HOST_STORAGE, "the host failed while it stored the run")));
+            stored = stored.and(answer);
         }
+        stored
     }
 
     fn delta(&self, kind: EventKind) {

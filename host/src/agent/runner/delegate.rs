@@ -9,6 +9,7 @@ use super::{Drive, Runner};
 use crate::agent::event::{Emitter, Observer};
 use crate::agent::prompt::PromptError;
 use crate::agent::run::{Run, RunSettings};
+use crate::agent::stop::StopReason;
 use crate::agent::workers::delegate::{self, DELEGATE};
 use crate::agent::workers::subset::Subset;
 use crate::agent::workers::supervise::{Parent, Supervisor};
@@ -100,7 +101,9 @@ impl Runner {
             Supervisor { runner: self, settings: &settings, emitter: &emitter, ledger: &ledger, parent: parent(run) };
         let report = supervisor.run(delegation, cancel).await;
         run.count_workers(&ledger.take());
-        emitter.checkpoint(run);
+        if let Err(failure) = emitter.checkpoint(run).await {
+            run.stop(StopReason::StorageFailed, failure);
+        }
         emitter.close();
         report
     }
