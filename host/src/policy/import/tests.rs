@@ -94,8 +94,8 @@ fn carries_over_what_means_the_same_and_comments_on_the_rest() {
         "cannot follow a pattern",
         "it may be written and not read",
         "line 23 denies part of it",
-        "hosts that nobody has looked at",
-        "is more than a host",
+        "line 29: host `*`, since line 35 denies",
+        "line 30: host `https://a.example`, since line 35 denies",
         "`*.denied.example`, since line 35 denies `x.denied.example`",
         "cidr 10.0.0.0/8",
         "defaults: true",
@@ -134,7 +134,7 @@ fn refuses_what_it_does_not_understand() {
         ("[a, b]", "line 1: `the file` must be a map"),
         ("{[a]: b}", "line 1: a key must be"),
         ("version: [", "this is not YAML"),
-        (&"[".repeat(100_000), "nested too deeply"),
+        (&"[".repeat(100_000), "line 1: "),
         (&"- ".repeat(10_000), "nested too deeply"),
         (&"#".repeat(MAX_IMPORT_BYTES + 1), "is larger than"),
     ] {
@@ -164,6 +164,10 @@ fn a_denial_that_cannot_be_carried_over_takes_what_it_could_touch() {
         ("{defaults: true}", 0),
     ] {
         assert_eq!(net(deny), kept, "{deny}");
+    }
+    for (host, why) in [("*", "hosts that nobody has looked at"), ("https://a.example", "is more than a host")] {
+        let (text, plugin) = imported(&format!("version: 1.0\npermissions: {{network: {{allow: [{{host: \"{host}\"}}]}}}}"));
+        assert!(plugin.grants.net.is_empty() && text.replace("\n# ", " ").contains(why), "{text}");
     }
     let fs = |deny: &str| {
         let text = format!(

@@ -195,7 +195,7 @@ fn an_upgrade_that_asks_for_more_keeps_the_old_right() {
          [plugins.a.kv]\nquota = \"1KiB\"\n[plugins.a.env]\nLANG = \"C\"",
     );
     let old = "[[net]]\nhost = \"a.example\"\npath = \"/v1/\"\n[[fs]]\nguest = \"/data\"\nmode = \"ro\"\n[kv]\nquota = \"1KiB\"\n[[env]]\nname = \"LANG\"\n";
-    let new = "[[net]]\nhost = \"*.example\"\nmethods = [\"GET\", \"POST\"]\n[[net]]\nhost = \"a.example\"\nmethods = [\"GET\", \"POST\"]\n[[net]]\nhost = \"evil.test\"\n\
+    let new = "[[net]]\nhost = \"*.b.example\"\nmethods = [\"GET\", \"POST\"]\n[[net]]\nhost = \"a.example\"\nmethods = [\"GET\", \"POST\"]\n[[net]]\nhost = \"evil.test\"\n\
                [[fs]]\nguest = \"/\"\nmode = \"rw\"\n[kv]\nquota = \"1GiB\"\n[[env]]\nname = \"LANG\"\n[[env]]\nname = \"HOME\"\n\
                [limits]\nfuel = 9_000_000_000\n";
     for text in [old, new] {
@@ -205,7 +205,7 @@ fn an_upgrade_that_asks_for_more_keeps_the_old_right() {
             ("GET", "https://a.example/v1/x", true),
             ("POST", "https://a.example/v1/x", false),
             ("GET", "https://a.example/v2", false),
-            ("GET", "https://b.example/v1/x", false),
+            ("GET", "https://x.b.example/v1/x", false),
             ("GET", "https://evil.test/", false),
         ] {
             assert_eq!(allows(&grants, method, url), expected, "{method} {url}\n{text}");
