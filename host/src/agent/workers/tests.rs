@@ -20,9 +20,12 @@ fn is_worker(request: &ModelRequest) -> bool {
     request.system.contains("You are a worker")
 }
 
-/// What the person, or the parent, asked for.
+/// What the person, or the parent, asked for; the host may have added to that message.
 fn task(request: &ModelRequest) -> String {
-    request.messages.first().map(Message::text).unwrap_or_default()
+    match request.messages.first().and_then(|message| message.parts.first()) {
+        Some(Part::Text { text }) => text.clone(),
+        _ => String::new(),
+    }
 }
 
 fn has_results(request: &ModelRequest) -> bool {
