@@ -21,7 +21,7 @@ pub use budget::{Budget, Price};
 pub use clock::{Clock, FixedClock, SystemClock};
 pub use context::ContextSettings;
 pub use context::display::{DisplaySettings, ResultDisplay};
-pub use event::{Event, EventKind, EventReceiver, Observer, ToolCompleted, Verdict, channel};
+pub use event::{Event, EventKind, EventReceiver, Interruption, Observer, ToolCompleted, Verdict, channel};
 pub use history::{ReasoningReplay, WireRules, is_wire_name, normalise, normalise_tools, validate_history};
 pub use hook::{AfterModel, AfterTool, BeforeModel, BeforeTool, Hook, OnCompaction, OnStop, RunInfo};
 pub use loop_guard::LoopSettings;

@@ -26,6 +26,7 @@ pub mod registry;
 
 pub mod agent;
 pub mod provider;
+pub mod recording;
 
 pub mod cli;
 pub mod config;

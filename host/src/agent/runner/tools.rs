@@ -7,7 +7,7 @@ use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Semaphore;
 
-use super::{Drive, guarded, info, sleep_opt};
+use super::{Drive, Halt, guarded, info};
 use crate::agent::hook::{AfterTool, BeforeTool, RunInfo, stop_failure};
 use crate::agent::run::{CheckedCall, PendingApproval, PendingCall, Run};
 use crate::message::{ToolCall, ToolStatus};
@@ -108,7 +108,7 @@ impl Drive<'_> {
                 .collect(),
         };
         let mut running: FuturesUnordered<_> = group.iter().map(|pending| self.call(&info, pending, &permits)).collect();
-        let deadline = sleep_opt(run.remaining_ms());
+        let deadline = self.sleep(run.remaining_ms());
         tokio::pin!(deadline);
         loop {
             let ended = tokio::select! {
@@ -117,11 +117,11 @@ impl Drive<'_> {
                 ended = running.next() => ended,
                 () = self.cancel.cancelled() => {
                     drop(running);
-                    return run.cancel(self.now());
+                    return self.halt(run, &Halt::Cancelled);
                 }
                 () = &mut deadline => {
                     drop(running);
-                    return run.expire(self.now());
+                    return self.halt(run, &Halt::Expired);
                 }
             };
             let Some(Ended { call_id, outcome, stop }) = ended else { return };
