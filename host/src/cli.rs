@@ -6,12 +6,14 @@ mod approve;
 mod call;
 mod chat;
 mod doctor;
+mod eval;
 mod host;
 mod inspect;
 mod model;
 mod output;
 mod paths;
 mod policy;
+mod replay;
 mod run;
 mod signals;
 mod starter;
@@ -53,6 +55,9 @@ struct Cli {
     command: Option<Command>,
     /// What the agent shall do; without it, and on a terminal, a chat begins
     task: Option<String>,
+    /// Write the run to a new file that `replay` takes
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 }
 
 /// Options that every command takes.
@@ -93,6 +98,9 @@ enum Command {
     Run {
         /// What the agent shall do
         task: String,
+        /// Write the run to a new file that `replay` takes
+        #[arg(long, value_name = "FILE")]
+        record: Option<PathBuf>,
     },
     /// Chat on the terminal
     Chat,
@@ -108,6 +116,10 @@ enum Command {
     /// Check, explain, test or suggest a policy
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Run scenarios, and say which did not come out as they should
+    Eval(eval::EvalArgs),
+    /// Replay a recorded run without model or tools, and say whether all is as it was
+    Replay(replay::ReplayArgs),
     /// Say what is installed, and what is slow or unsafe here
     Doctor,
     /// Compile one component from stdin; the host starts this itself, under limits
@@ -135,7 +147,10 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
-    let Cli { common, command, task } = cli;
+    let Cli { common, command, task, record } = cli;
+    if record.is_some() && (command.is_some() || task.is_none()) {
+        return Err(CliError::usage("`--record` needs a task").hint("such as `honeycomb-host run --record FILE \"task\"`"));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -144,14 +159,16 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
         match (command, task) {
             (None, Some(task)) => {
                 refuse_mistyped_command(&task)?;
-                run::run(&common, &task).await
+                run::run(&common, &task, record.as_deref()).await
             }
-            (Some(Command::Run { task }), _) => run::run(&common, &task).await,
+            (Some(Command::Run { task, record }), _) => run::run(&common, &task, record.as_deref()).await,
             (None, None) | (Some(Command::Chat), _) => chat::chat(&common).await,
             (Some(Command::Tools), _) => tools::tools(&common).await,
             (Some(Command::Call(args)), _) => call::call(&common, &args).await,
             (Some(Command::Inspect { file }), _) => inspect::inspect(&common, &file).await,
             (Some(Command::Policy(command)), _) => policy::policy(&common, command).await,
+            (Some(Command::Eval(args)), _) => eval::eval(&common, &args).await,
+            (Some(Command::Replay(args)), _) => replay::replay(&common, &args).await,
             (Some(Command::Doctor), _) => doctor::doctor(&common).await,
             (Some(Command::Compile), _) => Err(CliError::usage("`__compile` takes no other arguments")),
         }
@@ -164,8 +181,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
 /// A single word close to a command's name is a typing error more often than a task.
 fn refuse_mistyped_command(task: &str) -> Result<(), CliError> {
     /// Commands that are to come: a client that starts one must not get a model's prose instead.
-    const RESERVED: [&str; 11] = ["audit", "build", "dev", "eval", "mcp", "memory", "new", "replay", "sessions", "serve", "test"];
-    const COMMANDS: [&str; 7] = ["run", "chat", "tools", "call", "inspect", "policy", "doctor"];
+    const RESERVED: [&str; 9] = ["audit", "build", "dev", "mcp", "memory", "new", "sessions", "serve", "test"];
+    const COMMANDS: [&str; 9] = ["run", "chat", "tools", "call", "inspect", "policy", "eval", "replay", "doctor"];
     if task.contains(char::is_whitespace) || !task.is_ascii() {
         return Ok(());
     }

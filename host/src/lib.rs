@@ -28,5 +28,7 @@ pub mod agent;
 pub mod provider;
 pub mod recording;
 
+pub mod eval;
+
 pub mod cli;
 pub mod config;

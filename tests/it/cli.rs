@@ -7,6 +7,7 @@ mod confinement;
 mod ends;
 mod killed;
 mod limits;
+mod replay;
 
 /// What `weather` needs to reach a server on loopback, and nothing else.
 fn weather_policy(port: u16) -> String {

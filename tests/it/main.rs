@@ -3,6 +3,7 @@
 mod agent;
 mod cassettes;
 mod cli;
+mod eval;
 mod load;
 mod provider;
 mod sandbox;

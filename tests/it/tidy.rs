@@ -16,6 +16,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("agent", &["approval", "json", "message", "provider", "text", "tool"]),
     ("sandbox", &["json", "message", "policy", "secret", "text", "tool"]),
     ("registry", &["json", "message", "policy", "sandbox", "text", "tool"]),
+    ("eval", &["agent", "approval", "message", "policy", "provider", "registry", "sandbox", "secret", "text", "tool"]),
     ("recording", &["agent", "approval", "message", "provider", "secret", "text", "tool"]),
     ("config", &[]),
 ];

@@ -9,9 +9,11 @@ use super::Common;
 use super::output::{self, CliError};
 use super::paths;
 use crate::policy::{Policy, PolicySource, SecretSource};
+use crate::recording::{Origin, PluginOrigin};
 use crate::registry::{LoadReport, LoadSelection, RegistryError, ToolRegistry};
 use crate::sandbox::{Protected, Sandbox, SandboxOptions};
 use crate::secret::{SecretRequest, Secrets, read_file};
+use crate::text::hex;
 use crate::tool::ErrorCode;
 
 /// The largest policy file that is read; the parser has the same bound.
@@ -41,7 +43,7 @@ pub(super) fn load_policy(files: &[PathBuf]) -> Result<Arc<Policy>, CliError> {
 }
 
 /// Reads the secrets that the policy names. A missing one is an error now, not an empty header later.
-fn read_secrets(policy: &Policy) -> Result<Secrets, CliError> {
+pub(super) fn read_secrets(policy: &Policy) -> Result<Secrets, CliError> {
     let requests = policy.plugins().flat_map(|plugin| {
         plugin
             .grants
@@ -108,6 +110,12 @@ pub(super) async fn open_registry(
         }
     }
     Ok((registry, report))
+}
+
+/// What a recording says about the tools.
+pub(super) fn origin(registry: &ToolRegistry) -> Origin {
+    let plugins = registry.plugins().map(|entry| PluginOrigin { id: entry.id.clone(), sha256: hex(&entry.plugin.sha256) });
+    Origin { policy: registry.policy().digest().to_owned(), plugins: plugins.collect() }
 }
 
 fn registry_error(error: RegistryError) -> CliError {

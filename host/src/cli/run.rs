@@ -1,5 +1,6 @@
 //! `run`: one task, to its end. Also what sets up an agent for `chat`.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -14,16 +15,25 @@ use crate::agent::{Observer, Price, Runner, RunnerSettings, StopReason, SystemPr
 use crate::approval::{Approver, DenyAll};
 use crate::config::Config;
 use crate::provider::price;
+use crate::recording::{Origin, Recorder};
 use crate::registry::{LiveRegistry, LoadSelection};
+use crate::tool::Tools;
 
-pub(super) async fn run(common: &Common, task: &str) -> Result<ExitCode, CliError> {
+pub(super) async fn run(common: &Common, task: &str, record: Option<&Path>) -> Result<ExitCode, CliError> {
     if task.trim().is_empty() {
         return Err(CliError::usage("the task is empty").hint("such as `honeycomb-host \"what is 123 + 456?\"`"));
     }
     let cancel = CancellationToken::new();
     signals::cancel_on_signal(cancel.clone());
-    let runner = open_runner(common).await?;
-    let result = runner.run(task, &cancel).await.map_err(|error| CliError::config(anyhow::Error::new(error)))?;
+    let (runner, recording) = open(common, record).await?;
+    let mut run = runner.start(task).map_err(|error| CliError::config(anyhow::Error::new(error)))?;
+    if let Some(Recorded { recorder, settings, origin }) = &recording {
+        run = recorder.begin(&run, settings, origin.clone()).map_err(CliError::failed)?;
+    }
+    let result = runner.resume(&mut run, &cancel).await;
+    if let Some(recorded) = &recording {
+        recorded.recorder.finish(&result).map_err(CliError::failed)?;
+    }
     Ok(match result.stop_reason {
         StopReason::EndTurn => ExitCode::SUCCESS,
         StopReason::Cancelled => ExitCode::from(130),
@@ -31,12 +41,24 @@ pub(super) async fn run(common: &Common, task: &str) -> Result<ExitCode, CliErro
     })
 }
 
+/// A recorder, and what it is begun with.
+struct Recorded {
+    recorder: Recorder,
+    settings: RunnerSettings,
+    origin: Origin,
+}
+
 /// Loads everything that a task needs.
 pub(super) async fn open_runner(common: &Common) -> Result<Arc<Runner>, CliError> {
+    Ok(open(common, None).await?.0)
+}
+
+async fn open(common: &Common, record: Option<&Path>) -> Result<(Arc<Runner>, Option<Recorded>), CliError> {
     let config = load_config(common)?;
     let policy = host::load_policy(&common.policy)?;
     // Before any plugin is compiled: a missing key should not cost the wait.
     let provider = open_provider(common, &config)?;
+    let redactor = host::read_secrets(&policy)?.redactor().clone();
     let (registry, report) = host::open_registry(common, policy, LoadSelection::Granted).await?;
     if common.policy.is_empty() {
         output::note("no --policy was given, so the agent has no tools; `honeycomb-host policy suggest` writes a starter");
@@ -46,11 +68,21 @@ pub(super) async fn open_runner(common: &Common) -> Result<Arc<Runner>, CliError
     let settings = runner_settings(common, &config, provider.model())?;
     let observer: Arc<dyn Observer> = if common.json { Arc::new(JsonView) } else { Arc::new(LiveView::new()) };
     let approver: Arc<dyn Approver> = if approve::can_ask() { Arc::new(TerminalApprover::default()) } else { Arc::new(DenyAll) };
-    let runner = Runner::new(provider, Arc::new(LiveRegistry::new(registry)))
-        .with_approver(approver)
+    let origin = host::origin(&registry);
+    let tools: Arc<dyn Tools> = Arc::new(LiveRegistry::new(registry));
+    let Some(file) = record else {
+        let runner = Runner::new(provider, tools).with_approver(approver).with_observer(observer).with_settings(settings);
+        return Ok((Arc::new(runner), None));
+    };
+    let recorder = Recorder::create(file, redactor).map_err(CliError::config)?;
+    let runner = Runner::new(recorder.provider(provider), recorder.tools(tools))
+        .with_approver(recorder.approver(approver))
+        .with_clock(recorder.clock())
+        // First, so that what is shown is in the file.
+        .with_observer(recorder.observer())
         .with_observer(observer)
-        .with_settings(settings);
-    Ok(Arc::new(runner))
+        .with_settings(settings.clone());
+    Ok((Arc::new(runner), Some(Recorded { recorder, settings, origin })))
 }
 
 fn runner_settings(common: &Common, config: &Config, model: &str) -> Result<RunnerSettings, CliError> {

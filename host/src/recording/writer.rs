@@ -44,8 +44,8 @@ struct State {
     bytes: u64,
     begun: bool,
     error: Option<RecordingError>,
-    /// Pieces of text that wait for the end of the turn: a secret may be spread over several.
-    held: Vec<(u64, Value)>,
+    /// Lines that wait for the end of the turn: a secret may be spread over several pieces of its text.
+    held: Vec<(u64, Entry)>,
     model: String,
     tools: Arc<[ToolSpec]>,
 }
@@ -199,6 +199,11 @@ impl Shared {
     }
 
     fn write_all(&self, state: &mut State, t: u64, entry: Entry) {
+        // The last piece of the text is told after the answer itself.
+        if matches!(entry, Entry::Model { .. }) && !state.held.is_empty() {
+            state.held.push((t, entry));
+            return;
+        }
         self.release(state);
         self.write(state, t, entry);
     }
@@ -209,7 +214,7 @@ impl Shared {
         for field in ["text.delta", "reasoning.delta"] {
             let mut pieces: Vec<&mut Value> = held
                 .iter_mut()
-                .map(|(_, event)| event)
+                .filter_map(|(_, entry)| if let Entry::Event { event } = entry { Some(event) } else { None })
                 .filter(|event| event["kind"] == field)
                 .map(|event| &mut event["text"])
                 .collect();
@@ -222,8 +227,8 @@ impl Shared {
                 }
             }
         }
-        for (t, event) in held {
-            self.write(state, t, Entry::Event { event });
+        for (t, entry) in held {
+            self.write(state, t, entry);
         }
     }
 
@@ -270,7 +275,7 @@ impl Observer for Shared {
         let mut state = self.lock();
         let t = self.now();
         if !self.redactor.is_empty() && (event["kind"] == "text.delta" || event["kind"] == "reasoning.delta") {
-            state.held.push((t, event));
+            state.held.push((t, Entry::Event { event }));
         } else {
             self.write_all(&mut state, t, Entry::Event { event });
         }
