@@ -18,10 +18,12 @@ use crate::message::{ToolCall, ToolStatus};
 use crate::provider::Provider;
 use crate::provider::scripted::ScriptedProvider;
 use crate::registry::{LoadReport, ToolRegistry};
-use crate::tool::{CallContext, Tools};
+use crate::tool::{CallContext, ErrorCode, Tools};
 
 /// A scenario that says nothing else ends after this long.
 const MAX_WALL_MS: u64 = 60_000;
+/// How often a plugin that takes too long is loaded.
+const LOAD_ATTEMPTS: u32 = 4;
 
 /// How an attempt came out.
 #[derive(Clone, Debug)]
@@ -53,7 +55,7 @@ pub async fn run_attempt(
 async fn observe(host: &EvalHost, world: &World, cancel: &CancellationToken) -> anyhow::Result<Observed> {
     let scenario = &world.scenario;
     let mut observed = Observed::default();
-    let (registry, report) = match world.open_tools(host).await {
+    let (registry, report) = match open_tools(host, world, cancel).await {
         Ok(opened) => opened,
         Err(NoTools::Failed(error)) => return Err(error),
         Err(NoTools::Refused(message)) => {
@@ -94,6 +96,23 @@ async fn observe(host: &EvalHost, world: &World, cancel: &CancellationToken) -> 
     (observed.files, observed.changed_files) = world.changed_files()?;
     observed.unused_turns = script.map_or(0, |script| script.remaining());
     Ok(observed)
+}
+
+/// Loads the plugins; again, where one took too long: that says that the machine is busy, and nothing about the agent.
+async fn open_tools(
+    host: &EvalHost,
+    world: &World,
+    cancel: &CancellationToken,
+) -> Result<(Arc<ToolRegistry>, LoadReport), NoTools> {
+    let mut opened = world.open_tools(host).await?;
+    for _ in 1..LOAD_ATTEMPTS {
+        let slow = opened.1.failures.iter().any(|failed| failed.failure.code == ErrorCode::LIMIT_TIME);
+        if !slow || cancel.is_cancelled() {
+            break;
+        }
+        opened = world.open_tools(host).await?;
+    }
+    Ok(opened)
 }
 
 fn settings(scenario: &Scenario) -> RunnerSettings {
