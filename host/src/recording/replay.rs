@@ -41,11 +41,11 @@ pub enum Verdict {
     Diverged(Divergence),
 }
 
-/// Replays a recording. `observer` is told of the events, as it would be in a run.
+/// Replays a recording. `observer` is told of the events that are as recorded.
 ///
 /// No model is asked, no tool runs and nobody is bothered.
 pub async fn replay(recording: &Recording, observer: Option<Arc<dyn Observer>>) -> Replayed {
-    let timeline = Arc::new(Timeline::new(recording));
+    let timeline = Arc::new(Timeline::new(recording, observer));
     let header = &recording.header;
     let tools = ReplayTools { timeline: timeline.clone(), specs: Mutex::new(header.tools.clone().into()) };
     let settings = RunnerSettings {
@@ -56,15 +56,12 @@ pub async fn replay(recording: &Recording, observer: Option<Arc<dyn Observer>>) 
         join_deltas_ms: 0,
         ..RunnerSettings::default()
     };
-    let mut runner =
+    let runner =
         Runner::new(Arc::new(ReplayProvider { timeline: timeline.clone(), model: header.model.clone() }), Arc::new(tools))
             .with_approver(Arc::new(ReplayApprover { timeline: timeline.clone() }))
             .with_clock(timeline.clone())
             .with_observer(timeline.clone())
             .with_settings(settings);
-    if let Some(observer) = observer {
-        runner = runner.with_observer(observer);
-    }
     let mut run = recording.run.clone();
     let result = runner.resume(&mut run, &timeline.cancel).await;
     if let Took::NotMine = timeline.take(|entry| ends_as(entry, &result)) {

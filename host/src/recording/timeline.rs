@@ -1,6 +1,6 @@
 //! The recorded lines as a clock that everybody in a replay goes by: each takes what is next if it is theirs, and waits if it is not.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
@@ -32,6 +32,8 @@ pub struct Divergence {
 
 pub(super) struct Timeline {
     lines: Vec<Line>,
+    /// Is told of the events that are as recorded, and of no others.
+    view: Option<Arc<dyn Observer>>,
     /// Ends the replayed run where the recorded one was ended, and where the two part.
     pub(super) cancel: CancellationToken,
     state: Mutex<State>,
@@ -56,10 +58,10 @@ pub(super) enum Took<T> {
 }
 
 impl Timeline {
-    pub(super) fn new(recording: &Recording) -> Self {
+    pub(super) fn new(recording: &Recording, view: Option<Arc<dyn Observer>>) -> Self {
         let now = recording.lines.first().map_or(0, |line| line.t);
         let state = State { next: 0, now, events: 0, divergence: None, ran_out: false };
-        let timeline = Self { lines: recording.lines.clone(), cancel: CancellationToken::new(), state: Mutex::new(state) };
+        let timeline = Self { lines: recording.lines.clone(), view, cancel: CancellationToken::new(), state: Mutex::new(state) };
         timeline.settle(&timeline.lock());
         timeline
     }
@@ -171,6 +173,10 @@ impl Observer for Timeline {
                 if recorded.to_string() == replayed.to_string() {
                     state.events += 1;
                     self.consume(&mut state, line);
+                    drop(state);
+                    if let Some(view) = &self.view {
+                        view.event(event);
+                    }
                 } else {
                     let (pointer, recorded, replayed) = first_difference(recorded, &replayed);
                     self.part(&mut state, &pointer, recorded, replayed);
