@@ -67,6 +67,8 @@ mod tests {
             tool: "write".into(),
             arguments: serde_json::json!({"path": "/data/报告.txt"}),
             rule: "policy.toml:7".into(),
+            rule_id: String::new(),
+            sha256: String::new(),
             hints: ToolHints::default(),
         }
     }

@@ -3,22 +3,29 @@
 //! stdout carries the answer, or JSON with `--json`; everything else goes to stderr.
 
 mod approve;
+mod audit;
 mod call;
 mod chat;
 mod doctor;
 mod eval;
+mod grants;
 mod host;
 mod inspect;
+mod memory;
 mod model;
 mod output;
 mod paths;
 mod policy;
+mod printer;
+mod reload;
 mod replay;
 mod run;
+mod settings;
 mod signals;
 mod starter;
 mod terminal;
 mod tools;
+mod trusted;
 mod view;
 
 use std::path::PathBuf;
@@ -33,6 +40,7 @@ const EXAMPLES: &str = "\
 Examples:
   honeycomb-host --plugins target/plugins --policy examples/policy.toml \"what is 123 + 456?\"
   honeycomb-host --plugins target/plugins --policy examples/policy.toml \"北京天气怎么样？适合跑步吗？\"
+  honeycomb-host --plugins target/plugins --policy examples/policy.toml --workers 4 \"比较北京、巴黎和奥斯陆的天气\"
   honeycomb-host --plugins target/plugins --policy examples/policy.toml tools
   honeycomb-host --plugins target/plugins --policy examples/policy.toml call calculator/calculate --args '{\"expression\":\"123 + 456\"}' --json
   honeycomb-host --plugins target/plugins policy suggest weather > policy.toml
@@ -61,7 +69,7 @@ struct Cli {
 }
 
 /// Options that every command takes.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 struct Common {
     /// The directory of plugins (*.wasm)
     #[arg(long, global = true, value_name = "DIR", default_value = "plugins")]
@@ -78,6 +86,9 @@ struct Common {
     /// The most steps (model calls) of a task
     #[arg(long, global = true, value_name = "N")]
     max_steps: Option<u32>,
+    /// Let the model give parts of a task to workers, N of them at once; 0 does not let it [default: honeycomb.toml]
+    #[arg(long, global = true, value_name = "N")]
+    workers: Option<usize>,
     /// Print one JSON document, or JSON lines for a stream, on stdout
     #[arg(long, global = true)]
     json: bool,
@@ -87,9 +98,18 @@ struct Common {
     /// Where compiled plugins are kept [default: $XDG_CACHE_HOME/honeycomb]
     #[arg(long, global = true, value_name = "DIR")]
     cache_dir: Option<PathBuf>,
+    /// Where "always" answers to questions are kept [default: honeycomb/grants.toml in the state directory]
+    #[arg(long, global = true, value_name = "FILE")]
+    grants: Option<PathBuf>,
     /// Where plugins' key-value data is kept [default: $XDG_STATE_HOME/honeycomb]
     #[arg(long, global = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
+    /// Where every decision and call is written down, or `none` [default: audit.jsonl in the state directory]
+    #[arg(long, global = true, value_name = "FILE")]
+    audit: Option<PathBuf>,
+    /// Have every audit record on the disk before a call goes on; survives a power failure, and is slow
+    #[arg(long, global = true)]
+    audit_sync: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -120,6 +140,12 @@ enum Command {
     Eval(eval::EvalArgs),
     /// Replay a recorded run without model or tools, and say whether all is as it was
     Replay(replay::ReplayArgs),
+    /// Verify or show the audit file
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
+    /// List or forget what the model has saved with `memory/save`
+    #[command(subcommand)]
+    Memory(memory::MemoryCommand),
     /// Say what is installed, and what is slow or unsafe here
     Doctor,
     /// Compile one component from stdin; the host starts this itself, under limits
@@ -156,6 +182,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
         .build()
         .map_err(|error| CliError::failed(anyhow::Error::new(error).context("cannot start the async runtime")))?;
     let code = runtime.block_on(async {
+        signals::outlive_file_size_limit();
         match (command, task) {
             (None, Some(task)) => {
                 refuse_mistyped_command(&task)?;
@@ -169,6 +196,8 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
             (Some(Command::Policy(command)), _) => policy::policy(&common, command).await,
             (Some(Command::Eval(args)), _) => eval::eval(&common, &args).await,
             (Some(Command::Replay(args)), _) => replay::replay(&common, &args).await,
+            (Some(Command::Audit(command)), _) => audit::audit(&common, &command),
+            (Some(Command::Memory(command)), _) => memory::memory(&common, command).await,
             (Some(Command::Doctor), _) => doctor::doctor(&common).await,
             (Some(Command::Compile), _) => Err(CliError::usage("`__compile` takes no other arguments")),
         }
@@ -181,8 +210,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
 /// A single word close to a command's name is a typing error more often than a task.
 fn refuse_mistyped_command(task: &str) -> Result<(), CliError> {
     /// Commands that are to come: a client that starts one must not get a model's prose instead.
-    const RESERVED: [&str; 9] = ["audit", "build", "dev", "mcp", "memory", "new", "sessions", "serve", "test"];
-    const COMMANDS: [&str; 9] = ["run", "chat", "tools", "call", "inspect", "policy", "eval", "replay", "doctor"];
+    const RESERVED: [&str; 7] = ["build", "dev", "mcp", "new", "sessions", "serve", "test"];
+    const COMMANDS: [&str; 11] =
+        ["run", "chat", "tools", "call", "inspect", "policy", "audit", "memory", "eval", "replay", "doctor"];
     if task.contains(char::is_whitespace) || !task.is_ascii() {
         return Ok(());
     }

@@ -8,21 +8,27 @@
 //! - [`policy`]: what a plugin may do; pure;
 //! - [`sandbox`]: wasmtime, and only here;
 //! - [`registry`]: the only path from a call to its effect;
+//! - [`memory`]: facts that outlive a conversation, as two tools of a built-in plugin;
 //! - [`provider`], [`agent`]: the model, and the loop;
 //! - [`cli`]: the command line.
 
+mod file;
 pub mod json;
 pub mod message;
 pub mod text;
+mod time;
 pub mod tool;
 
 pub mod approval;
+pub mod audit;
 pub mod policy;
 pub mod secret;
 
 pub mod sandbox;
 
 pub mod registry;
+
+pub mod memory;
 
 pub mod agent;
 pub mod provider;

@@ -15,8 +15,10 @@ mod limits;
 mod merge;
 mod nearest;
 mod net;
+mod rate;
 mod requests;
 mod rules;
+mod standing;
 mod suggest;
 mod testing;
 mod units;
@@ -41,10 +43,12 @@ pub use net::{
     Cidr, Host, HostError, HostPattern, NetGrant, NetRequest, NetTarget, PathError, Scheme, SecretRef, SecretSource, TargetError,
     canonical_host, is_prohibited, normalise_path, path_within,
 };
+pub use rate::Rate;
 pub use requests::{
     ConfigWish, EnvWish, FsWish, KvWish, MAX_REQUESTS_BYTES, NetWish, Note, NoteKind, Requests, SecretWish, Ungranted,
 };
 pub use rules::{CallLimit, Decision, ToolPattern, ToolRule, ToolRules, Verdict};
+pub use standing::{MAX_GRANTS_BYTES, StandingCall, StandingError, StandingGrants};
 pub use suggest::{PluginFacts, ToolFacts, suggest};
 pub use testing::{CaseFailure, TestReport, run_cases};
 

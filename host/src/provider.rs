@@ -4,6 +4,7 @@ mod anthropic;
 mod classify;
 mod conversation;
 pub mod decode;
+pub mod embeddings;
 mod http;
 mod openai;
 pub mod price;

@@ -1,24 +1,33 @@
 //! The tool registry: finds a tool, checks its arguments, asks the policy, and runs it in the sandbox. The only path to a call.
 
+mod audited;
+mod builtin;
+mod count;
 mod live;
 mod load;
 mod name;
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use serde_json::{Map, Value};
 
+use crate::audit::{Audit, Record};
 use crate::message::{ToolCall, ToolStatus};
-use crate::policy::{Decision, Policy, Verdict};
-use crate::sandbox::{Bound, Call, PluginTool, Sandbox};
+use crate::policy::{Decision, Policy, StandingCall, StandingGrants, Verdict};
+use crate::sandbox::{Call, PluginTool, Sandbox, Trace};
 use crate::text;
 use crate::tool::{
     Approval, BoxFuture, CallContext, Check, ErrorCode, Failure, Question, ToolHints, ToolOutcome, ToolSpec, Tools,
 };
 
+use count::Counters;
+use load::Body;
+
+pub use builtin::Builtin;
 pub use live::LiveRegistry;
-pub use load::{LoadFailure, LoadReport, LoadSelection, PluginEntry, RegistryError};
+pub use load::{Component, LoadFailure, LoadReport, LoadSelection, PluginEntry, RegistryError};
+
 pub use name::model_name;
 
 /// The most schema issues that one refusal lists.
@@ -34,9 +43,13 @@ pub struct ToolRegistry {
     /// By model-visible name. The policy is asked about the raw names in here, never about the visible one.
     tools: BTreeMap<String, ToolRef>,
     specs: Arc<[ToolSpec]>,
-    /// Calls that counted against a rule's `max_calls`, by run and rule.
-    counts: Mutex<HashMap<String, HashMap<Arc<str>, u64>>>,
+    counters: Arc<Counters>,
+    standing: SharedGrants,
+    audit: Option<Audit>,
 }
+
+/// Standing approvals, shared with whoever writes down a person's answer.
+pub type SharedGrants = Arc<RwLock<StandingGrants>>;
 
 /// Where a model-visible name leads.
 #[derive(Clone, Debug)]
@@ -47,11 +60,14 @@ struct ToolRef {
 
 /// A call that passed every check that needs no running code.
 struct Admitted<'a> {
-    bound: &'a Bound,
+    entry: &'a PluginEntry,
     tool: &'a PluginTool,
-    plugin: &'a str,
-    arguments: Map<String, Value>,
+    /// As the tool gets them: an object.
+    arguments: Value,
     decision: Decision,
+    sha256: String,
+    /// A person has approved exactly this call for good.
+    standing: bool,
 }
 
 impl Tools for ToolRegistry {
@@ -59,45 +75,32 @@ impl Tools for ToolRegistry {
         Arc::clone(&self.specs)
     }
 
-    fn check(&self, call: &ToolCall) -> Check {
+    fn check(&self, run_id: &str, call: &ToolCall) -> Check {
         match self.admit(call) {
-            Err(outcome) => Check::Refused(outcome),
+            Err(refusal) => {
+                self.note_refusal(run_id, call, &refusal);
+                Check::Refused(refusal.outcome)
+            }
             Ok(admitted) => match admitted.decision.verdict {
-                Verdict::Ask => Check::Ask(Box::new(admitted.question())),
-                Verdict::Allow | Verdict::Deny => Check::Ready,
+                Verdict::Ask if !admitted.standing => {
+                    self.note_question(run_id, call, &admitted);
+                    Check::Ask(Box::new(admitted.question()))
+                }
+                Verdict::Allow | Verdict::Ask | Verdict::Deny => Check::Ready,
             },
         }
     }
 
     fn call<'a>(&'a self, call: &'a ToolCall, context: CallContext) -> BoxFuture<'a, ToolOutcome> {
-        Box::pin(async move {
-            let admitted = match self.admit(call) {
-                Ok(admitted) => admitted,
-                Err(outcome) => return *outcome,
-            };
-            if let Err(failure) = admitted.approved(context.approval) {
-                return ToolOutcome::refused(ToolStatus::Denied, failure);
-            }
-            if let Err(failure) = self.count(&context.run_id, &admitted) {
-                return ToolOutcome::refused(ToolStatus::Denied, failure);
-            }
-            let sandbox_call = Call {
-                tool: admitted.tool.name.clone(),
-                // Not the model's text: what was validated and judged is what the tool gets.
-                arguments: Value::Object(admitted.arguments).to_string(),
-                call_id: call.id.clone(),
-                run_id: context.run_id,
-                idempotency_key: context.idempotency_key,
-                attempt: context.attempt,
-                cancel: context.cancel,
-                progress: context.progress,
-            };
-            self.sandbox.call(admitted.bound, sandbox_call).await
-        })
+        Box::pin(self.perform(call, context, |_| std::future::pending()))
+    }
+
+    fn declined(&self, run_id: &str, call_id: &str, question: &Question) {
+        self.note_declined(run_id, call_id, question);
     }
 
     fn end_run(&self, run_id: &str) {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).remove(run_id);
+        self.counters.end_run(run_id);
     }
 }
 
@@ -105,6 +108,30 @@ impl ToolRegistry {
     /// The policy that the registry enforces.
     pub fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// The sandbox that the plugins run in.
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
+    }
+
+    /// Writes every decision and call to an audit file.
+    #[must_use]
+    pub fn with_audit(mut self, audit: Audit) -> Self {
+        self.audit = Some(audit);
+        self
+    }
+
+    /// Runs what a person has approved for good without asking again.
+    #[must_use]
+    pub fn with_standing(mut self, standing: StandingGrants) -> Self {
+        self.standing = Arc::new(RwLock::new(standing));
+        self
+    }
+
+    /// The standing approvals, for whoever writes down a person's answer; nothing that the model can call does.
+    pub fn standing(&self) -> SharedGrants {
+        Arc::clone(&self.standing)
     }
 
     /// The plugins, by id.
@@ -124,25 +151,104 @@ impl ToolRegistry {
 
     fn resolve(&self, reference: &ToolRef) -> Option<(&PluginEntry, &PluginTool)> {
         let plugin = self.plugins.get(&reference.plugin)?;
-        plugin.plugin.tools.get(reference.index).map(|tool| (plugin, tool))
+        plugin.tools.get(reference.index).map(|tool| (plugin, tool))
+    }
+
+    /// Runs a call. When the future that `revoked` makes is ready, the call is stopped for the reason that it gives.
+    async fn perform<R>(&self, call: &ToolCall, context: CallContext, revoked: impl FnOnce(&Admitted<'_>) -> R) -> ToolOutcome
+    where
+        R: Future<Output = Failure>,
+    {
+        let run_id = context.run_id.clone();
+        let refusal = match self.admit(call) {
+            Err(refusal) => refusal,
+            Ok(admitted) => match admitted.approved(context.approval).and_then(|()| self.count(&run_id, &admitted)) {
+                Ok(()) => return self.execute(call, context, &admitted, revoked(&admitted)).await,
+                Err(failure) => admitted.refusal(failure, context.approval),
+            },
+        };
+        self.note_refusal(&run_id, call, &refusal);
+        *refusal.outcome
+    }
+
+    async fn execute(
+        &self,
+        call: &ToolCall,
+        context: CallContext,
+        admitted: &Admitted<'_>,
+        revoked: impl Future<Output = Failure>,
+    ) -> ToolOutcome {
+        let trace = Trace::default();
+        // What cannot be written down is not done.
+        let written = match self.note_start(call, &context, admitted, &trace) {
+            Ok(written) => written,
+            Err(failure) => return ToolOutcome::refused(ToolStatus::NotExecuted, failure),
+        };
+        // Cancels this call alone.
+        let cancel = context.cancel.child_token();
+        let running = self.start(call, CallContext { cancel: cancel.clone(), ..context }, admitted, &trace);
+        tokio::pin!(running, revoked);
+        let outcome = tokio::select! {
+            biased;
+            outcome = &mut running => outcome,
+            failure = revoked => {
+                cancel.cancel();
+                let outcome = running.await;
+                // One that ended in the same moment keeps its outcome.
+                if outcome.status == ToolStatus::Ok { outcome } else { ToolOutcome { error: Some(failure), ..outcome } }
+            }
+        };
+        written.finish(&outcome);
+        outcome
+    }
+
+    async fn start(&self, call: &ToolCall, context: CallContext, admitted: &Admitted<'_>, trace: &Trace) -> ToolOutcome {
+        let bound = match &admitted.entry.body {
+            Body::Guest(bound) => bound,
+            Body::Builtin(builtin) => return builtin::call(builtin.as_ref(), admitted, &context).await,
+        };
+        let sandbox_call = Call {
+            tool: admitted.tool.name.clone(),
+            // Not the model's text: what was validated and judged is what the tool gets.
+            arguments: admitted.arguments.to_string(),
+            call_id: call.id.clone(),
+            run_id: context.run_id,
+            idempotency_key: context.idempotency_key,
+            attempt: context.attempt,
+            cancel: context.cancel,
+            progress: context.progress,
+        };
+        self.sandbox.call_traced(bound, sandbox_call, trace).await
     }
 
     /// Finds the tool, checks the arguments and asks the policy.
-    fn admit(&self, call: &ToolCall) -> Result<Admitted<'_>, Box<ToolOutcome>> {
-        let refuse = |status, failure| Box::new(ToolOutcome::refused(status, failure));
+    fn admit(&self, call: &ToolCall) -> Result<Admitted<'_>, Refusal> {
         let Some((entry, tool)) = self.tools.get(&call.name).and_then(|reference| self.resolve(reference)) else {
-            return Err(refuse(ToolStatus::Error, self.unknown(&call.name)));
+            return Err(Refusal::new(ToolStatus::Error, self.unknown(&call.name), Record::default()));
         };
         let arguments = call.parse_arguments().map_err(|message| {
             let failure = Failure::new(ErrorCode::ARGS_INVALID, format!("tool `{}`: {message}", call.name));
-            refuse(ToolStatus::Error, failure.hint("send one JSON object that satisfies the tool's schema"))
+            let failure = failure.hint("send one JSON object that satisfies the tool's schema");
+            Refusal::new(ToolStatus::Error, failure, audited::about(entry, tool, None))
         })?;
-        let arguments = validate(tool, &call.name, arguments).map_err(|failure| refuse(ToolStatus::Error, failure))?;
+        let arguments = validate(tool, &call.name, arguments)
+            .map_err(|failure| Refusal::new(ToolStatus::Error, failure, audited::about(entry, tool, None)))?;
         let decision = self.policy.decide(&entry.id, &tool.name, &arguments);
         if decision.verdict == Verdict::Deny {
-            return Err(refuse(ToolStatus::Denied, denial(&decision)));
+            let record = audited::about(entry, tool, Some(&decision));
+            return Err(Refusal::new(ToolStatus::Denied, denial(&decision), record));
         }
-        Ok(Admitted { bound: &entry.bound, tool, plugin: &entry.id, arguments, decision })
+        let arguments = Value::Object(arguments);
+        let sha256 = entry.digest();
+        let standing = self.stands(&entry.id, &sha256, &tool.name, &decision, &arguments);
+        Ok(Admitted { entry, tool, arguments, decision, sha256, standing })
+    }
+
+    /// Whether a person said "always" to this very call. Only an `ask` can be answered: nothing here turns a denial.
+    fn stands(&self, plugin: &str, sha256: &str, tool: &str, decision: &Decision, arguments: &Value) -> bool {
+        let Some(rule_id) = decision.rule_id.as_deref().filter(|_| decision.verdict == Verdict::Ask) else { return false };
+        let standing = self.standing.read().unwrap_or_else(PoisonError::into_inner);
+        standing.covers(&StandingCall { plugin, sha256, tool, rule_id, arguments })
     }
 
     fn unknown(&self, name: &str) -> Failure {
@@ -151,36 +257,38 @@ impl ToolRegistry {
         Failure::new(ErrorCode::TOOL_UNKNOWN, format!("there is no tool `{}`", text::clean_line(name, 64))).hint(hint)
     }
 
-    /// Counts a call against the `max_calls` of every rule that matched it: all of them, or none when one is used up.
     fn count(&self, run_id: &str, admitted: &Admitted<'_>) -> Result<(), Failure> {
-        let limits = &admitted.decision.max_calls;
-        if limits.is_empty() {
-            return Ok(());
-        }
-        let mut counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
-        let counts = counts.entry(run_id.to_owned()).or_default();
-        if let Some(used_up) = limits.iter().find(|limit| counts.get(&limit.key).is_some_and(|count| *count >= limit.max_calls)) {
-            let message = format!(
-                "`{}/{}` may be called {} times in a run, and was",
-                admitted.plugin, admitted.tool.name, used_up.max_calls
-            );
-            return Err(Failure::new(ErrorCode::LIMIT_CALLS, message)
-                .hint(format!("raise `max_calls` of the rule at {}, or do without this tool", used_up.key)));
-        }
-        for limit in limits {
-            *counts.entry(Arc::clone(&limit.key)).or_default() += 1;
-        }
-        Ok(())
+        let name = format!("{}/{}", admitted.entry.id, admitted.tool.name);
+        self.counters.count(run_id, &name, &admitted.decision.limits)
+    }
+}
+
+/// Why a call does not run, and what is known about it.
+struct Refusal {
+    outcome: Box<ToolOutcome>,
+    record: Box<Record>,
+}
+
+impl Refusal {
+    fn new(status: ToolStatus, failure: Failure, record: Record) -> Self {
+        Self { outcome: Box::new(ToolOutcome::refused(status, failure)), record: Box::new(record) }
     }
 }
 
 impl Admitted<'_> {
+    fn refusal(&self, failure: Failure, approval: Option<Approval>) -> Refusal {
+        let record = audited::about(self.entry, self.tool, Some(&self.decision));
+        Refusal::new(ToolStatus::Denied, failure, Record { approval, ..record })
+    }
+
     fn question(&self) -> Question {
         Question {
-            plugin: self.plugin.to_owned(),
+            plugin: self.entry.id.clone(),
             tool: self.tool.name.clone(),
-            arguments: Value::Object(self.arguments.clone()),
+            arguments: self.arguments.clone(),
             rule: self.decision.rule.as_ref().map(ToString::to_string).unwrap_or_default(),
+            rule_id: self.decision.rule_id.as_deref().unwrap_or_default().to_owned(),
+            sha256: self.sha256.clone(),
             hints: self.tool.hints,
         }
     }
@@ -188,13 +296,14 @@ impl Admitted<'_> {
     /// An `ask` runs only with a person's yes; everything else needs none.
     fn approved(&self, approval: Option<Approval>) -> Result<(), Failure> {
         let refusal = match (self.decision.verdict, approval) {
-            (Verdict::Allow, _) | (Verdict::Ask, Some(Approval::Once | Approval::ForRun)) => return Ok(()),
+            (Verdict::Allow, _) | (Verdict::Ask, Some(Approval::Once | Approval::ForRun | Approval::Always)) => return Ok(()),
+            (Verdict::Ask, None) if self.standing => return Ok(()),
             (Verdict::Ask, Some(Approval::No)) => "a person refused it",
             (Verdict::Ask, None) => "nobody is there to ask",
             (Verdict::Deny, _) => "the policy denies it",
         };
         let rule = self.decision.rule.as_ref().map_or_else(|| "the policy".to_owned(), |rule| format!("the rule at {rule}"));
-        let message = format!("`{}/{}` needs a person's approval and {refusal}", self.plugin, self.tool.name);
+        let message = format!("`{}/{}` needs a person's approval and {refusal}", self.entry.id, self.tool.name);
         Err(Failure::new(ErrorCode::POLICY_DENIED, message)
             .hint(format!("{rule} says `decision = \"ask\"`; run on a terminal to be asked, or set it to `allow`")))
     }

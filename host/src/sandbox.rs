@@ -30,6 +30,7 @@ mod plugin;
 pub mod scan;
 mod state;
 mod stdio;
+mod trace;
 mod trap;
 mod typed;
 mod version;
@@ -52,7 +53,7 @@ use self::plugin::Code;
 use self::state::HostState;
 use crate::policy::Grants;
 use crate::policy::Limits;
-use crate::secret::Secrets;
+use crate::secret::{Redactor, Secrets};
 use crate::text;
 use crate::tool::{ErrorCode, Failure, ToolHints, ToolOutcome};
 
@@ -64,6 +65,7 @@ pub use self::engine::Allocation;
 pub use self::load::{LoadError, LoadLimits};
 pub use self::metadata::PluginTool;
 pub use self::plugin::{Plugin, PluginKind};
+pub use self::trace::{Trace, Traced};
 pub use self::typed::UnsupportedFunction;
 pub use self::version::{Advisory, ENGINE_VERSION, advisories};
 
@@ -72,13 +74,17 @@ const MAX_CALLS: usize = 64;
 
 /// Runs plugins. Cheap to clone; clones share everything.
 #[derive(Clone)]
-pub struct Sandbox(Arc<Shared>);
+pub struct Sandbox {
+    shared: Arc<Shared>,
+    means: Arc<Means>,
+}
 
 struct Shared {
     linker: Linker<HostState>,
     loader: Loader,
     allocation: Allocation,
-    means: Means,
+    /// What no plugin's mount may hand over, whatever the policy.
+    own: Vec<Protected>,
     /// One for each call that may run.
     calls: Arc<Semaphore>,
     /// One for each `list-tools` that may run.
@@ -143,12 +149,12 @@ impl Sandbox {
         let max_calls = options.max_calls.clamp(1, 4096);
         let (engine, allocation) = engine::new_engine(max_calls)?;
         let linker = capability::linker(&engine).map_err(SandboxError::Linker)?;
-        let mut protected = options.protected;
         let own = [(&options.cache_dir, "compiled plugins"), (&options.state_dir, "the data of plugins")];
-        protected.extend(
-            own.into_iter()
-                .filter_map(|(path, what)| path.as_ref().map(|path| Protected { path: path.clone(), what, readable: false })),
-        );
+        let own: Vec<Protected> = own
+            .into_iter()
+            .filter_map(|(path, what)| path.as_ref().map(|path| Protected { path: path.clone(), what, readable: false }))
+            .collect();
+        let protected = [options.protected, own.clone()].concat();
         let loader = Loader::new(
             engine,
             LoadOptions {
@@ -158,24 +164,39 @@ impl Sandbox {
                 offered: capability::OFFERED.iter().map(|&name| name.to_owned()).collect(),
             },
         );
-        Ok(Self(Arc::new(Shared {
+        let shared = Shared {
             linker,
             loader,
             allocation,
-            means: Means::new(options.state_dir, protected, options.secrets),
+            own,
             calls: Arc::new(Semaphore::new(max_calls)),
             loads: Semaphore::new(engine::LOADS_AT_ONCE),
-        })))
+        };
+        Ok(Self { shared: Arc::new(shared), means: Arc::new(Means::new(options.state_dir, protected, options.secrets)) })
+    }
+
+    /// The same sandbox for another policy: with other secrets, and other files that no mount may hand over.
+    ///
+    /// The engine, the caches, the key-value store and the room for calls are shared.
+    #[must_use]
+    pub fn renewed(&self, protected: Vec<Protected>, secrets: Arc<Secrets>) -> Self {
+        let protected = [protected, self.shared.own.clone()].concat();
+        Self { shared: Arc::clone(&self.shared), means: Arc::new(self.means.renewed(protected, secrets)) }
+    }
+
+    /// Finds the secrets of this sandbox in text.
+    pub fn redactor(&self) -> &Redactor {
+        self.means.secrets().redactor()
     }
 
     /// How instances are placed.
     pub fn allocation(&self) -> Allocation {
-        self.0.allocation
+        self.shared.allocation
     }
 
     /// Calls that could start now without waiting.
     pub fn free_slots(&self) -> usize {
-        self.0.calls.available_permits()
+        self.shared.calls.available_permits()
     }
 
     /// Loads a plugin: reads and compiles the file (or takes the compiled code from the cache), links it, and asks for its tools once, in
@@ -187,10 +208,10 @@ impl Sandbox {
     ///
     /// Says what is wrong with the file, or which import the host does not have.
     pub async fn load(&self, path: &Path, pin: Option<[u8; 32]>) -> Result<Plugin, LoadError> {
-        let loaded = self.0.loader.load(path, pin).await?;
+        let loaded = self.shared.loader.load(path, pin).await?;
         let name = text::clean_line(&path.to_string_lossy(), 200);
         let bad = |problem| LoadError::new(name.clone(), problem);
-        let (linker, loader) = (&self.0.linker, &self.0.loader);
+        let (linker, loader) = (&self.shared.linker, &self.shared.loader);
         let (kind, code, tools, unsupported) = match loaded.kind {
             Kind::Tools => {
                 let code = Arc::new(Code::link(linker, loader, &loaded).map_err(bad)?);
@@ -221,7 +242,7 @@ impl Sandbox {
     ///
     /// Says which grant cannot be given: a directory that is missing or too dangerous to mount, a secret that is not there.
     pub fn bind(&self, plugin: &Plugin, id: &str, grants: Grants, limits: Limits) -> Result<Bound, BindError> {
-        Ok(Bound(Arc::new(BoundPlugin::new(Arc::clone(&plugin.code), id, grants, limits, &self.0.means)?)))
+        Ok(Bound(Arc::new(BoundPlugin::new(Arc::clone(&plugin.code), id, grants, limits, &self.means)?)))
     }
 
     /// Calls a tool. Whatever the plugin does is an outcome; so is a fault of the host.
@@ -229,9 +250,14 @@ impl Sandbox {
     /// The first turn of the guest (see `sandbox/pace.rs`) runs in the caller's task: most tools end in it, and handing such a call to another
     /// thread and back took as long as the call. Whatever takes longer becomes a task of its own. Dropping the future stops the call.
     pub async fn call(&self, bound: &Bound, call: Call) -> ToolOutcome {
+        self.call_traced(bound, call, &Trace::default()).await
+    }
+
+    /// Like [`Sandbox::call`]; `trace` tells what the call has done, while it runs and after it.
+    pub async fn call_traced(&self, bound: &Bound, call: Call, trace: &Trace) -> ToolOutcome {
         let started = Instant::now();
         let tool = call.tool.clone();
-        let mut run = Box::pin(call::run(Arc::clone(&self.0.calls), Arc::clone(&bound.0), call, started));
+        let mut run = Box::pin(call::run(Arc::clone(&self.shared.calls), Arc::clone(&bound.0), call, trace.clone(), started));
         let first = poll_fn(|context| Poll::Ready(catch_unwind(AssertUnwindSafe(|| run.as_mut().poll(context))))).await;
         let ended = match first {
             Ok(Poll::Ready(outcome)) => return outcome,
@@ -242,11 +268,11 @@ impl Sandbox {
     }
 
     async fn list_tools(&self, code: &Arc<Code>) -> Result<Vec<PluginTool>, Failure> {
-        let _slot = self.0.loads.acquire().await.ok();
-        let bound = BoundPlugin::new(Arc::clone(code), "list-tools", Grants::default(), list_limits(), &self.0.means)
+        let _slot = self.shared.loads.acquire().await.ok();
+        let bound = BoundPlugin::new(Arc::clone(code), "list-tools", Grants::default(), list_limits(), &self.means)
             .map_err(|error| Failure::new(ErrorCode::HOST_INTERNAL, error.to_string()))?;
         let tools = call::list_tools(Arc::new(bound)).await?;
-        metadata::check_tools(tools.into_iter().map(raw_tool).collect(), self.0.loader.limits()).map_err(Failure::from)
+        metadata::check_tools(tools.into_iter().map(raw_tool).collect(), self.shared.loader.limits()).map_err(Failure::from)
     }
 }
 
@@ -260,7 +286,7 @@ pub mod fuzz {
 
 impl std::fmt::Debug for Sandbox {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sandbox").field("allocation", &self.0.allocation).finish_non_exhaustive()
+        f.debug_struct("Sandbox").field("allocation", &self.shared.allocation).finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,7 @@
 mod redactor;
 
 use std::fmt;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 pub use self::redactor::{REDACTED, Redactor};
@@ -165,13 +165,7 @@ impl fmt::Debug for Secret {
 ///
 /// Returns the error of the file system, or one that says what is wrong with the file.
 pub fn read_file(path: &Path) -> io::Result<String> {
-    // A FIFO would block at `open`, a device would never end.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(io::Error::other("it is not a regular file"));
-    }
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(MAX_BYTES as u64 + 3).read_to_string(&mut text)?;
-    Ok(text)
+    crate::file::read_text(path, MAX_BYTES as u64 + 2).map_err(crate::file::ReadError::into_io)
 }
 
 fn fetch(

@@ -21,13 +21,23 @@ pub trait Tools: Send + Sync {
     /// The tools that the model is offered, in a stable order.
     fn specs(&self) -> Arc<[ToolSpec]>;
 
-    /// Says what would happen to a call, without running it.
-    fn check(&self, call: &ToolCall) -> Check;
+    /// Says what would happen to a call of a run, without running it.
+    fn check(&self, run_id: &str, call: &ToolCall) -> Check;
 
     /// Runs one call. Checks everything again: a caller cannot skip [`Tools::check`] by not calling it.
     ///
     /// Dropping the future, or cancelling `context.cancel`, stops the tool.
     fn call<'a>(&'a self, call: &'a ToolCall, context: CallContext) -> BoxFuture<'a, ToolOutcome>;
+
+    /// Told that a person answered [`Check::Ask`] with no. The call will not be made.
+    fn declined(&self, run_id: &str, call_id: &str, question: &Question) {
+        let _ = (run_id, call_id, question);
+    }
+
+    /// Counts how often what decides about calls was replaced. An approval that is remembered for a run holds within one generation.
+    fn generation(&self) -> u64 {
+        0
+    }
 
     /// Forgets what was counted for a run, such as calls against `max_calls`.
     fn end_run(&self, run_id: &str) {
@@ -91,6 +101,12 @@ pub struct Question {
     pub arguments: Value,
     /// The policy rule that asks, as `file:line`.
     pub rule: String,
+    /// The rule and all that it says, as a digest; it changes when the rule does.
+    #[serde(default)]
+    pub rule_id: String,
+    /// The SHA-256 of the plugin's file, in hexadecimal.
+    #[serde(default)]
+    pub sha256: String,
     /// What the tool promises about its effects.
     pub hints: ToolHints,
 }
@@ -103,6 +119,8 @@ pub enum Approval {
     Once,
     /// This call may run, and so may later calls in this run that the same rule asks about.
     ForRun,
+    /// This call may run, and so may every later one that is the same: plugin, component, tool, rule and arguments.
+    Always,
     /// It may not.
     No,
 }
@@ -116,12 +134,23 @@ pub struct CallContext {
     pub idempotency_key: String,
     /// 1 for the first attempt.
     pub attempt: u32,
+    /// The conversation that the call comes from.
+    pub conversation: Conversation,
     /// What a person answered, where [`Tools::check`] said to ask.
     pub approval: Option<Approval>,
     /// Stops the call.
     pub cancel: CancellationToken,
     /// Receives the tool's progress reports.
     pub progress: Option<ProgressSink>,
+}
+
+/// What is known of the conversation that a call belongs to. It says where the call comes from; it grants nothing.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Conversation {
+    /// Names the session, if there is one.
+    pub session_id: Option<String>,
+    /// The model-visible names of the tools whose results the model had read when it made the call, sorted.
+    pub tools_read: Arc<[String]>,
 }
 
 /// Receives progress reports.
@@ -293,6 +322,8 @@ error_codes! {
     LIMIT_BUSY = "limit.busy";
     /// `max_calls` of the policy is used up.
     LIMIT_CALLS = "limit.calls";
+    /// `rate` of the policy is used up for now.
+    LIMIT_RATE = "limit.rate";
     /// A budget of the whole run is used up, or the run goes round in circles.
     LIMIT_RUN = "limit.run";
     /// The plugin ended itself.

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 /// One tool that says which city it was asked about.
-struct Weather;
+pub(crate) struct Weather;
 
 impl Tools for Weather {
     fn specs(&self) -> Arc<[ToolSpec]> {
@@ -28,7 +28,7 @@ impl Tools for Weather {
         }])
     }
 
-    fn check(&self, _: &ToolCall) -> Check {
+    fn check(&self, _: &str, _: &ToolCall) -> Check {
         Check::Ready
     }
 

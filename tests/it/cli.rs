@@ -3,11 +3,16 @@
 mod agent;
 mod bad_input;
 mod calls;
+mod config;
 mod confinement;
 mod ends;
 mod killed;
 mod limits;
+mod memory;
 mod replay;
+mod rights;
+mod slow_reader;
+mod workers;
 
 /// What `weather` needs to reach a server on loopback, and nothing else.
 fn weather_policy(port: u16) -> String {

@@ -85,10 +85,10 @@ fn a_scenario_broken_on_purpose_fails_and_says_why() {
 #[test]
 fn a_scenario_that_makes_no_sense_is_refused_with_file_and_line() {
     for (from, to, expected) in [
-        ("stop_reason = \"end_turn\"", "stop_raeson = \"end_turn\"", "sum.toml:17: unknown field `stop_raeson`"),
+        ("stop_reason = \"end_turn\"", "stop_raeson = \"end_turn\"", "sum.toml:18: unknown field `stop_raeson`"),
         ("task = \"what is 123 + 456?\"", "task = \" \"", "sum.toml:3: the task is empty"),
-        ("equals = \"579\"", "matches = \"(\"", "sum.toml:18: not a regular expression"),
-        ("\"/result\" =", "\"result\" =", "sum.toml:21: `result` is not a JSON pointer"),
+        ("equals = \"579\"", "matches = \"(\"", "sum.toml:19: not a regular expression"),
+        ("\"/result\" =", "\"result\" =", "sum.toml:22: `result` is not a JSON pointer"),
         ("description = \"a sum\"\n", "", "missing field `description`"),
         ("reply = { text = \"579\" }", "repeat = 0", "`repeat` must not be zero"),
         ("[expect]", "[fixtures.files]\n\"../a\" = \"x\"\n[expect]", "`../a` is not a relative path"),

@@ -5,6 +5,7 @@ mod finish;
 mod http;
 mod requests;
 mod retries;
+mod stalls;
 mod streams;
 
 use std::sync::Arc;

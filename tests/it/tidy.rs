@@ -4,19 +4,29 @@ use std::path::{Path, PathBuf};
 
 /// What each module of the host may use of the others: imports point inward. `cli` and `mcp` see everything and nothing sees them.
 const LAYERS: &[(&str, &[&str])] = &[
+    ("file", &[]),
     ("json", &[]),
     ("text", &[]),
     ("message", &["json"]),
+    ("time", &[]),
     ("tool", &["json", "message", "text"]),
-    ("secret", &["policy", "text"]),
+    ("secret", &["file", "policy", "text"]),
     ("approval", &["tool"]),
     ("policy", &["json", "message", "text", "tool"]),
-    ("provider", &["json", "message", "text", "tool"]),
+    ("provider", &["file", "json", "message", "secret", "text", "tool"]),
     // The trait of `provider` and its plain data, none of the providers themselves: see `PROVIDERS`.
-    ("agent", &["approval", "json", "message", "provider", "text", "tool"]),
+    ("agent", &["approval", "json", "message", "provider", "text", "time", "tool"]),
+    ("audit", &["message", "policy", "secret", "text", "time", "tool"]),
     ("sandbox", &["json", "message", "policy", "secret", "text", "tool"]),
-    ("registry", &["json", "message", "policy", "sandbox", "text", "tool"]),
-    ("eval", &["agent", "approval", "message", "policy", "provider", "registry", "sandbox", "secret", "text", "tool"]),
+    ("registry", &["audit", "json", "message", "policy", "sandbox", "text", "tool"]),
+    ("memory", &["message", "provider", "registry", "sandbox", "secret", "text", "time", "tool"]),
+    (
+        "eval",
+        &[
+            "agent", "approval", "memory", "message", "policy", "provider", "registry", "sandbox", "secret", "text", "time",
+            "tool",
+        ],
+    ),
     ("recording", &["agent", "approval", "message", "provider", "secret", "text", "tool"]),
     ("config", &[]),
 ];

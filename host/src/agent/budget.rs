@@ -1,9 +1,8 @@
-//! What a run may use, and what its tokens cost.
+//! What a run may use.
 
 use serde::{Deserialize, Serialize};
 
 use super::stop::{RunUsage, StopReason};
-use crate::message::TokenUsage;
 
 /// What a run may use. Every limit bounds the whole run; none leaves that thing to the other limits.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
@@ -23,6 +22,11 @@ pub struct Budget {
     pub max_wall_ms: Option<u64>,
     /// Fuel of all tool calls together.
     pub max_fuel: Option<u64>,
+    /// Workers that the run may start, those that its workers start included.
+    pub max_workers: u32,
+    /// The percentage of tokens, cost and time at the end that is kept for a last turn without tools, so that the work is not lost.
+    /// 0 keeps none: the run then ends where the limit is.
+    pub hand_over_percent: u32,
 }
 
 impl Default for Budget {
@@ -36,6 +40,8 @@ impl Default for Budget {
             max_cost_micros: None,
             max_wall_ms: Some(3_600_000),
             max_fuel: None,
+            max_workers: 16,
+            hand_over_percent: 0,
         }
     }
 }
@@ -56,6 +62,12 @@ impl Meter {
         self.used >= self.limit
     }
 
+    /// Only the last `percent` of the limit are left.
+    pub(crate) fn is_down_to(&self, percent: u32) -> bool {
+        let used = u128::from(self.used) * 100;
+        percent > 0 && used >= u128::from(self.limit) * u128::from(100_u32.saturating_sub(percent))
+    }
+
     /// At four fifths, there is still time to wrap up.
     pub(crate) fn is_low(&self) -> bool {
         self.used.saturating_mul(5) >= self.limit.saturating_mul(4)
@@ -63,6 +75,23 @@ impl Meter {
 }
 
 impl Budget {
+    /// What is left of the budget when this was used of it.
+    #[must_use]
+    pub fn left(&self, used: &RunUsage) -> Self {
+        let less = |limit: Option<u64>, used: u64| limit.map(|limit| limit.saturating_sub(used));
+        Self {
+            max_steps: self.max_steps.saturating_sub(used.steps),
+            max_tool_calls: self.max_tool_calls.saturating_sub(used.tool_calls),
+            max_input_tokens: less(self.max_input_tokens, used.tokens.input_tokens),
+            max_output_tokens: less(self.max_output_tokens, used.tokens.output_tokens),
+            max_cost_micros: less(self.max_cost_micros, used.cost_micros),
+            max_wall_ms: less(self.max_wall_ms, used.wall_ms),
+            max_fuel: less(self.max_fuel, used.fuel),
+            max_workers: self.max_workers.saturating_sub(used.workers),
+            hand_over_percent: self.hand_over_percent,
+        }
+    }
+
     /// The limits that are set, hard ones first: those decide when several are used up.
     pub(crate) fn meters(&self, usage: &RunUsage) -> impl Iterator<Item = Meter> {
         let meter =
@@ -81,43 +110,10 @@ impl Budget {
     }
 }
 
-/// What a million tokens cost, in millionths of a currency: 2 500 000 is 2.50.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Price {
-    /// A million input tokens that were not cached.
-    pub input: u64,
-    /// A million input tokens read from the provider's cache.
-    pub cached_input: u64,
-    /// A million output tokens.
-    pub output: u64,
-}
-
-impl Price {
-    /// The cost of some tokens, in millionths of the currency, rounded up.
-    pub fn cost_micros(&self, tokens: &TokenUsage) -> u64 {
-        let cached = tokens.cached_input_tokens.min(tokens.input_tokens);
-        let fresh = tokens.input_tokens - cached;
-        let total = u128::from(fresh) * u128::from(self.input)
-            + u128::from(cached) * u128::from(self.cached_input)
-            + u128::from(tokens.output_tokens) * u128::from(self.output);
-        u64::try_from(total.div_ceil(1_000_000)).unwrap_or(u64::MAX)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn prices_cached_tokens_apart() {
-        let price = Price { input: 2_500_000, cached_input: 250_000, output: 10_000_000 };
-        let tokens = TokenUsage { input_tokens: 1_000, output_tokens: 100, cached_input_tokens: 400, reasoning_tokens: 50 };
-        assert_eq!(price.cost_micros(&tokens), 600 * 5 / 2 + 100 + 1_000);
-        let nonsense =
-            TokenUsage { input_tokens: 1, cached_input_tokens: u64::MAX, output_tokens: u64::MAX, reasoning_tokens: 0 };
-        assert!(price.cost_micros(&nonsense) > 0);
-    }
+    use crate::message::TokenUsage;
 
     #[test]
     fn each_limit_has_its_meter() {
@@ -129,6 +125,7 @@ mod tests {
             max_cost_micros: Some(1),
             max_wall_ms: Some(1),
             max_fuel: Some(1),
+            ..Budget::default()
         };
         let unused: Vec<_> = budget.meters(&RunUsage::default()).filter(Meter::is_used_up).collect();
         assert_eq!(unused, []);
@@ -140,6 +137,7 @@ mod tests {
             fuel: 1,
             memory_bytes: 1,
             wall_ms: 1,
+            workers: 0,
         };
         assert_eq!(budget.meters(&used).filter(Meter::is_used_up).count(), 7);
     }

@@ -259,6 +259,31 @@ pub enum EventKind {
         /// The limit.
         limit: u64,
     },
+    /// A worker starts. Its own events follow under `worker_run_id`, with this run as their `parent_run_id`.
+    #[serde(rename = "worker.started")]
+    WorkerStarted {
+        /// Counts from 1 within one `delegate`.
+        worker: usize,
+        /// The worker's run, which is a session of its own.
+        worker_run_id: String,
+        /// Its task, bounded.
+        task: String,
+    },
+    /// A worker ended; exactly one for each that started.
+    #[serde(rename = "worker.completed")]
+    WorkerCompleted {
+        /// Counts from 1 within one `delegate`.
+        worker: usize,
+        /// The worker's run.
+        worker_run_id: String,
+        /// How it ended.
+        status: super::WorkerStatus,
+        /// Why its run ended; none if it had to be dropped.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        stop_reason: Option<StopReason>,
+        /// What it used.
+        usage: RunUsage,
+    },
     /// A hook panicked; the run went on without it, or, before a tool, without the call.
     #[serde(rename = "hook.failed")]
     HookFailed {

@@ -4,6 +4,7 @@
 //! arguments that are not JSON, a provider repeats ids. Each of these makes a provider refuse the request, and every later one, so the
 //! conversation would be lost. [`normalise`] has an answer for each, and [`validate_history`] knows the providers' rules by itself.
 
+mod fuzz;
 mod validate;
 mod wire;
 
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::message::{Message, Part, Role, ToolCall, ToolResult, ToolStatus};
 use wire::{clean_arguments, clean_text, wire_name};
 
+pub use fuzz::{fuzz_arguments, fuzz_normalise};
 pub use validate::validate_history;
 pub use wire::{is_wire_name, normalise_tools};
 

@@ -12,6 +12,7 @@ mod settings;
 mod step;
 mod turn;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -23,10 +24,10 @@ use super::event::EventKind;
 use super::history::{normalise, normalise_tools};
 use super::loop_guard::LoopGuard;
 use super::stop::{RunResult, RunUsage, StopReason};
-use crate::message::{Message, ModelTurn};
+use crate::message::{Message, ModelTurn, Part, ToolStatus};
 use crate::provider::{ModelRequest, ProviderError};
 use crate::text;
-use crate::tool::{ErrorCode, Failure, ToolSpec};
+use crate::tool::{Conversation, ErrorCode, Failure, ToolSpec};
 use calls::Slot;
 
 pub use settings::RunSettings;
@@ -335,8 +336,13 @@ impl Run {
                 self.outbox.push(EventKind::BudgetWarning { budget, used, limit });
             }
         }
-        let Some(meter) = meters.iter().find(|meter| meter.is_used_up() && !(acting && meter.hand_over)) else { return };
-        if !meter.hand_over {
+        let reserve = self.settings.budget.hand_over_percent;
+        let due = meters
+            .iter()
+            .find(|meter| meter.is_used_up() && !(acting && meter.hand_over))
+            .or_else(|| meters.iter().find(|meter| !acting && !meter.hand_over && meter.is_down_to(reserve)));
+        let Some(meter) = due else { return };
+        if !meter.hand_over && meter.is_used_up() {
             let failure = Failure::new(
                 ErrorCode::LIMIT_RUN,
                 format!("the run's budget `{}` is used up: {} of {}", meter.name, meter.used, meter.limit),
@@ -352,6 +358,11 @@ impl Run {
         self.usage.tokens += tokens;
         let cost = self.settings.price.map_or(0, |price| price.cost_micros(&tokens));
         self.usage.cost_micros = self.usage.cost_micros.saturating_add(cost);
+    }
+
+    /// Counts what the run's workers used.
+    pub(crate) fn count_workers(&mut self, used: &RunUsage) {
+        self.usage.add(used);
     }
 
     fn tick(&mut self, now_ms: u64) {
@@ -394,6 +405,19 @@ impl Run {
     /// The whole conversation, as it happened.
     pub fn messages(&self) -> &[Message] {
         &self.messages
+    }
+
+    /// Where the run's calls come from: its session, and the tools whose results the model has read.
+    pub fn conversation(&self) -> Conversation {
+        let mut read = BTreeSet::new();
+        for part in self.messages.iter().flat_map(|message| &message.parts) {
+            if let Part::ToolResult(result) = part
+                && matches!(result.status, ToolStatus::Ok | ToolStatus::Error)
+            {
+                read.insert(result.name.clone());
+            }
+        }
+        Conversation { session_id: self.settings.session.clone(), tools_read: read.into_iter().collect() }
     }
 
     /// What was used so far.

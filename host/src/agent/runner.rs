@@ -1,5 +1,6 @@
 //! Drives a run: asks the model, people and tools for what the run needs, and tells observers.
 
+mod delegate;
 mod handle;
 mod model;
 mod tools;
@@ -12,12 +13,13 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::clock::{Clock, SystemClock, date};
+use super::clock::{Clock, SystemClock};
 use super::event::{Emitter, EventKind, Interruption, Observer};
 use super::hook::{Hook, OnStop, RunInfo};
 use super::prompt::{PromptError, PromptVariables, SystemPrompt};
 use super::run::{Run, RunSettings, Step};
 use super::stop::{RunResult, StopReason};
+use super::workers::{Ledger, WorkerSettings};
 use crate::approval::{Approver, DenyAll};
 use crate::message::Message;
 use crate::provider::Provider;
@@ -70,6 +72,7 @@ pub struct Runner {
     hooks: Vec<Arc<dyn Hook>>,
     clock: Arc<dyn Clock>,
     settings: RunnerSettings,
+    workers: Option<WorkerSettings>,
     /// The rules that a person answered with "for this run", by run. Kept here and not in the run: whoever can edit a stored run must
     /// not be able to approve.
     approved: Mutex<HashMap<String, HashSet<String>>>,
@@ -86,6 +89,7 @@ impl Runner {
             hooks: Vec::new(),
             clock: Arc::new(SystemClock),
             settings: RunnerSettings::default(),
+            workers: None,
             approved: Mutex::default(),
         }
     }
@@ -143,16 +147,26 @@ impl Runner {
         let mut settings = self.run_settings()?;
         // The same system prompt, byte for byte, keeps the provider's cache.
         settings.system.clone_from(&earlier.settings().system);
+        if earlier.parent_id().is_some() {
+            // A worker stays one, also when somebody talks to it later.
+            settings.worker_depth = settings.worker_depth.min(earlier.settings().worker_depth);
+        }
         Ok(earlier.follow_up(new_id(), task, settings))
     }
 
     fn run_settings(&self) -> Result<RunSettings, PromptError> {
         let mut settings = self.settings.run.clone();
+        settings.worker_depth = self.workers.map_or(0, |workers| workers.max_depth);
+        self.rendered(settings)
+    }
+
+    /// Settings with their system prompt.
+    fn rendered(&self, mut settings: RunSettings) -> Result<RunSettings, PromptError> {
         if settings.system.is_empty() {
             settings.system = self.settings.prompt.render(&PromptVariables {
-                date: date(self.clock.now_ms()),
+                date: crate::time::date(self.clock.now_ms()),
                 model: self.provider.model().to_owned(),
-                tools: self.tools.specs().iter().map(|tool| tool.name.clone()).collect(),
+                tools: self.offered(settings.worker_depth).iter().map(|tool| tool.name.clone()).collect(),
                 max_steps: settings.budget.max_steps,
             })?;
         }
@@ -246,8 +260,10 @@ impl Runner {
     async fn step_with(&self, run: &mut Run, cancel: &CancellationToken, extra: Option<&Arc<dyn Observer>>) -> Option<RunResult> {
         let observers = self.observers.iter().chain(extra).cloned().collect();
         let emitter = Arc::new(Emitter::new(run, observers, self.clock.clone(), self.settings.join_deltas_ms));
-        let drive = Drive { runner: self, emitter, cancel };
+        let workers = self.worker_settings(run.settings().worker_depth);
+        let drive = Drive { runner: self, emitter, cancel, workers, ledger: Arc::default() };
         let result = drive.step(run).await;
+        run.count_workers(&drive.ledger.take());
         drive.emitter.checkpoint(run);
         drive.emitter.close();
         if result.is_some() {
@@ -267,6 +283,10 @@ struct Drive<'a> {
     runner: &'a Runner,
     emitter: Arc<Emitter>,
     cancel: &'a CancellationToken,
+    /// The run may have workers.
+    workers: Option<&'a WorkerSettings>,
+    /// What they used, until the run has counted it.
+    ledger: Arc<Ledger>,
 }
 
 /// Why something was not waited for.
@@ -284,7 +304,7 @@ impl Drive<'_> {
             self.on_stop(run).await;
         }
         run.set_model(self.runner.provider.model());
-        let step = run.next_step(self.now(), &self.runner.tools.specs());
+        let step = run.next_step(self.now(), &self.runner.offered(run.settings().worker_depth));
         self.tell(run);
         let mut done = None;
         match step {
@@ -375,7 +395,7 @@ async fn guarded<T>(future: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(future).catch_unwind().await.ok()
 }
 
-fn new_id() -> String {
+pub(super) fn new_id() -> String {
     uuid::Uuid::now_v7().to_string()
 }
 

@@ -117,6 +117,41 @@ pub struct RunUsage {
     pub memory_bytes: u64,
     /// Time that the run was worked on, in milliseconds; a pause between two processes is not counted.
     pub wall_ms: u64,
+    /// Workers that were started. What they used is counted above, but for time: they run beside each other.
+    pub workers: u32,
+}
+
+impl RunUsage {
+    /// Adds what workers used. Their time is not added: it passes for the run that waits for them as well.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.steps = self.steps.saturating_add(other.steps);
+        self.tool_calls = self.tool_calls.saturating_add(other.tool_calls);
+        self.tokens += other.tokens;
+        self.cost_micros = self.cost_micros.saturating_add(other.cost_micros);
+        self.fuel = self.fuel.saturating_add(other.fuel);
+        self.memory_bytes = self.memory_bytes.max(other.memory_bytes);
+        self.workers = self.workers.saturating_add(other.workers);
+    }
+
+    /// What was used since `earlier`.
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let TokenUsage { input_tokens, output_tokens, cached_input_tokens, reasoning_tokens } = earlier.tokens;
+        Self {
+            steps: self.steps.saturating_sub(earlier.steps),
+            tool_calls: self.tool_calls.saturating_sub(earlier.tool_calls),
+            tokens: TokenUsage {
+                input_tokens: self.tokens.input_tokens.saturating_sub(input_tokens),
+                output_tokens: self.tokens.output_tokens.saturating_sub(output_tokens),
+                cached_input_tokens: self.tokens.cached_input_tokens.saturating_sub(cached_input_tokens),
+                reasoning_tokens: self.tokens.reasoning_tokens.saturating_sub(reasoning_tokens),
+            },
+            cost_micros: self.cost_micros.saturating_sub(earlier.cost_micros),
+            fuel: self.fuel.saturating_sub(earlier.fuel),
+            memory_bytes: self.memory_bytes,
+            wall_ms: self.wall_ms.saturating_sub(earlier.wall_ms),
+            workers: self.workers.saturating_sub(earlier.workers),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -197,13 +197,15 @@ impl Tools for FakeTools {
         specs()
     }
 
-    fn check(&self, call: &ToolCall) -> Check {
+    fn check(&self, _: &str, call: &ToolCall) -> Check {
         match call.name.as_str() {
             "a__ask" => Check::Ask(Box::new(Question {
                 plugin: "a".into(),
                 tool: "ask".into(),
                 arguments: call.parse_arguments().map_or(json!(null), Into::into),
                 rule: "policy.toml:3".into(),
+                rule_id: String::new(),
+                sha256: String::new(),
                 hints: ToolHints::default(),
             })),
             "a__deny" => Check::Refused(Box::new(ToolOutcome::refused(

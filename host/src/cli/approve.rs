@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use tokio::sync::Mutex;
 
+use super::grants::GrantsFile;
+use super::printer::Printer;
 use super::{output, terminal};
 use crate::approval::Approver;
 use crate::text;
@@ -22,18 +24,42 @@ pub(super) fn can_ask() -> bool {
 #[derive(Clone, Default)]
 pub(super) struct TerminalApprover {
     turn: Arc<Mutex<()>>,
+    /// What has to be shown before a question.
+    printer: Option<Printer>,
+    /// Where an "always" is written; without, it is not offered.
+    grants: Option<Arc<GrantsFile>>,
+}
+
+impl TerminalApprover {
+    /// Also takes "always" for an answer.
+    pub(super) fn with_grants(grants: Option<GrantsFile>) -> Self {
+        Self { grants: grants.map(Arc::new), ..Self::default() }
+    }
+
+    /// Asks once `printer` has shown what came before.
+    #[must_use]
+    pub(super) fn after(self, printer: Printer) -> Self {
+        Self { printer: Some(printer), ..self }
+    }
 }
 
 impl Approver for TerminalApprover {
     fn ask<'a>(&'a self, question: &'a Question) -> BoxFuture<'a, Approval> {
         Box::pin(async move {
             let _turn = self.turn.lock().await;
-            ask(question).await
+            // The same call may have been asked about a moment ago, in the same turn.
+            if self.grants.as_ref().is_some_and(|grants| grants.covers(question)) {
+                return Approval::Always;
+            }
+            if let Some(printer) = &self.printer {
+                printer.drained().await;
+            }
+            ask(question, self.grants.as_deref()).await
         })
     }
 }
 
-async fn ask(question: &Question) -> Approval {
+async fn ask(question: &Question, grants: Option<&GrantsFile>) -> Approval {
     let arguments = readable(&question.arguments.to_string());
     output::note("");
     output::note(&format!("The agent wants to call `{}/{}`.", question.plugin, question.tool));
@@ -49,16 +75,37 @@ async fn ask(question: &Question) -> Approval {
         output::note(&format!("  arguments, {} bytes, cut in the middle: {head}", arguments.len()));
         output::note(&format!("  … {tail}"));
     }
+    // Nobody can mean for ever what they have not seen whole.
+    let grants = grants.filter(|_| arguments.len() <= SHOWN_BYTES);
+    let always = if grants.is_some() { "[a]lways for exactly this call, " } else { "" };
     loop {
         terminal::discard_typed();
-        output::note_text("Allow it? [o]nce, for this [r]un, [v]iew all arguments, [N]o: ");
+        output::note_text(&format!("Allow it? [o]nce, for this [r]un, {always}[v]iew all arguments, [N]o: "));
         let Some(line) = terminal::read_line().await else { return Approval::No };
-        match line.trim().to_ascii_lowercase().as_str() {
+        let answer = line.trim().to_ascii_lowercase();
+        if let ("a" | "always", Some(grants)) = (answer.as_str(), grants) {
+            return always_allow(question, grants);
+        }
+        match answer.as_str() {
             "o" | "once" | "y" | "yes" => return Approval::Once,
             "r" | "run" => return Approval::ForRun,
             "v" | "view" => output::note(&arguments),
             "" | "n" | "no" => return Approval::No,
-            _ => output::note("please answer o, r, v or n"),
+            _ => output::note("please answer with one of the letters in brackets"),
+        }
+    }
+}
+
+/// Writes the answer down. What cannot be written down holds once.
+fn always_allow(question: &Question, grants: &GrantsFile) -> Approval {
+    match grants.add(question) {
+        Ok(path) => {
+            output::note(&format!("written to `{}`; remove the entry to be asked again", path.display()));
+            Approval::Always
+        }
+        Err(error) => {
+            output::note(&format!("warning: allowed once only: {error:#}"));
+            Approval::Once
         }
     }
 }

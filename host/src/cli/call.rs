@@ -10,12 +10,13 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::approve::{self, TerminalApprover};
+use super::grants::GrantsFile;
 use super::output::{self, CliError};
 use super::{Common, host, paths, signals, starter};
 use crate::approval::Approver as _;
 use crate::message::{ToolCall, ToolStatus};
 use crate::registry::{LoadSelection, PluginEntry, ToolRegistry};
-use crate::tool::{CallContext, Check, ErrorCode, Failure, ToolOutcome, Tools as _};
+use crate::tool::{CallContext, Check, Conversation, ErrorCode, Failure, ToolOutcome, Tools as _};
 
 /// The largest `--args` that is read.
 const MAX_ARGUMENT_BYTES: u64 = 16 * 1024 * 1024;
@@ -37,7 +38,7 @@ pub(super) async fn call(common: &Common, args: &CallArgs) -> Result<ExitCode, C
     let policy = host::load_policy(&common.policy)?;
     let cancel = CancellationToken::new();
     signals::cancel_on_signal(cancel.clone());
-    let (registry, report) = host::open_registry(common, policy, LoadSelection::One(plugin)).await?;
+    let (registry, report) = host::open_audited_registry(common, policy, LoadSelection::One(plugin)).await?;
     let Some(entry) = registry.plugins().find(|entry| entry.id == plugin) else {
         return Err(match report.failures.into_iter().find(|failed| failed.id == plugin) {
             Some(failed) => failed.failure.into(),
@@ -48,13 +49,14 @@ pub(super) async fn call(common: &Common, args: &CallArgs) -> Result<ExitCode, C
         });
     };
     let Some(name) = registry.model_name(plugin, tool).map(str::to_owned) else {
-        let names: Vec<&str> = entry.plugin.tools.iter().map(|tool| tool.name.as_str()).collect();
+        let names: Vec<&str> = entry.tools.iter().map(|tool| tool.name.as_str()).collect();
         return Err(Failure::new(ErrorCode::TOOL_UNKNOWN, format!("plugin `{plugin}` has no tool `{tool}`"))
             .hint(format!("its tools are {}", names.join(", ")))
             .into());
     };
     let call = ToolCall { id: Uuid::now_v7().to_string(), provider_id: None, name, arguments };
-    let mut outcome = run(&registry, &call, cancel).await;
+    let approver = TerminalApprover::with_grants(GrantsFile::open(common, registry.standing()));
+    let mut outcome = run(&registry, &call, &approver, cancel).await;
     if common.policy.is_empty() {
         show_starter(&mut outcome, entry, tool);
     }
@@ -66,17 +68,19 @@ pub(super) async fn call(common: &Common, args: &CallArgs) -> Result<ExitCode, C
     })
 }
 
-async fn run(registry: &ToolRegistry, call: &ToolCall, cancel: CancellationToken) -> ToolOutcome {
-    let approval = match registry.check(call) {
+async fn run(registry: &ToolRegistry, call: &ToolCall, approver: &TerminalApprover, cancel: CancellationToken) -> ToolOutcome {
+    let run_id = Uuid::now_v7().to_string();
+    let approval = match registry.check(&run_id, call) {
         Check::Refused(outcome) => return *outcome,
         Check::Ready => None,
         Check::Ask(_) if !approve::can_ask() => None,
-        Check::Ask(question) => cancel.run_until_cancelled(TerminalApprover::default().ask(&question)).await,
+        Check::Ask(question) => cancel.run_until_cancelled(approver.ask(&question)).await,
     };
     let context = CallContext {
-        run_id: Uuid::now_v7().to_string(),
+        run_id,
         idempotency_key: call.id.clone(),
         attempt: 1,
+        conversation: Conversation::default(),
         approval,
         cancel,
         progress: None,
@@ -87,8 +91,8 @@ async fn run(registry: &ToolRegistry, call: &ToolCall, cancel: CancellationToken
 /// Without a policy there is no rule to point at: show the whole starter that would allow this tool.
 fn show_starter(outcome: &mut ToolOutcome, entry: &PluginEntry, tool: &str) {
     if let Some(error) = outcome.error.as_mut().filter(|error| error.code == ErrorCode::POLICY_DENIED) {
-        let tools = entry.plugin.tools.iter().filter(|found| found.name == tool);
-        let starter = starter::of_tools(&entry.id, &entry.plugin.sha256, tools, entry.requests.as_ref());
+        let tools = entry.tools.iter().filter(|found| found.name == tool);
+        let starter = starter::of_tools(&entry.id, entry.sha256(), tools, entry.requests.as_ref());
         error.hint = Some(format!("no --policy was given; these lines in a policy file would allow it:\n\n{starter}"));
     }
 }

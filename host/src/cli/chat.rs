@@ -15,7 +15,7 @@ pub(super) async fn chat(common: &Common) -> Result<ExitCode, CliError> {
         return Err(CliError::usage("there is no task, and stdin is no terminal to chat on")
             .hint("name a task: `honeycomb-host --plugins DIR --policy FILE \"what is 123 + 456?\"`"));
     }
-    let runner = open_runner(common).await?;
+    let (runner, printer, _watch) = open_runner(common).await?;
     output::note("type a task; an empty line or Ctrl-D ends the chat, Ctrl-C stops the task under way");
     let mut conversation: Option<Run> = None;
     loop {
@@ -42,6 +42,10 @@ pub(super) async fn chat(common: &Common) -> Result<ExitCode, CliError> {
                     let _ = driving.await;
                 }
             }
+        }
+        tokio::select! {
+            () = printer.drained() => {}
+            () = signals::stop_requested() => break,
         }
         conversation = Some(run);
     }

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::output::{self, CliError};
-use super::{Common, host, paths};
+use super::{Common, audit, host, paths};
 use crate::policy::Policy;
 use crate::sandbox::{self, Allocation};
 
@@ -38,6 +38,7 @@ pub(super) async fn doctor(common: &Common) -> Result<ExitCode, CliError> {
         Err(error) => warning(format!("no plugins: `{}`: {error}", common.plugins.display()), "name another with `--plugins`"),
     });
     findings.extend(policy(common));
+    findings.push(audit_file(common));
     findings.push(model());
 
     let failed = findings.iter().any(|finding| finding.level == Level::Error);
@@ -111,6 +112,27 @@ fn policy(common: &Common) -> Vec<Finding> {
             findings
         }
         Err(error) => vec![Finding { level: Level::Error, what: error.to_string(), hint: None }],
+    }
+}
+
+/// Whoever else can write the audit file can write it anew.
+fn audit_file(common: &Common) -> Finding {
+    let path = match audit::file(common) {
+        Ok(Some(choice)) => choice.path,
+        Ok(None) => return warning("no audit is written".to_owned(), "name a file with `--audit`"),
+        Err(error) => return Finding { level: Level::Error, what: error.to_string(), hint: None },
+    };
+    let Ok(metadata) = std::fs::metadata(&path) else { return ok(format!("the audit file will be `{}`", path.display())) };
+    #[cfg(unix)]
+    if std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o022 != 0 {
+        let what = format!("the audit file `{}` can be written by others than its owner", path.display());
+        return warning(what, "`chmod 600` it");
+    }
+    if metadata.is_file() {
+        ok(format!("the audit file is `{}`", path.display()))
+    } else {
+        let what = format!("the audit file `{}` is not a regular file", path.display());
+        Finding { level: Level::Error, what, hint: Some("name another with `--audit`".to_owned()) }
     }
 }
 

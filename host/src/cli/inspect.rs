@@ -23,7 +23,7 @@ pub(super) async fn inspect(common: &Common, file: &Path) -> Result<ExitCode, Cl
         Failure::new(ErrorCode::LOAD_INVALID, format!("the section `honeycomb:requests` is malformed: {error}"))
     })?;
     let id = file.file_stem().and_then(|stem| stem.to_str()).filter(|stem| crate::policy::is_plugin_id(stem)).unwrap_or("plugin");
-    let starter = starter::of_tools(id, &plugin.sha256, plugin.tools.iter(), requests.as_ref());
+    let starter = starter::of_tools(id, Some(&plugin.sha256), plugin.tools.iter(), requests.as_ref());
     if common.json {
         let tools: Vec<_> = plugin
             .tools

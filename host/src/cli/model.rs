@@ -17,7 +17,7 @@ const DEFAULT_ANTHROPIC_MODEL: &str = "claude-sonnet-4-5";
 /// Reads `--config`, if given.
 pub(super) fn load_config(common: &Common) -> Result<Config, CliError> {
     let Some(file) = &common.config else { return Ok(Config::default()) };
-    let text = paths::read_text(file, MAX_CONFIG_BYTES).map_err(CliError::config)?;
+    let text = paths::read_trusted_text(file, MAX_CONFIG_BYTES).map_err(CliError::config)?;
     Config::parse(&text).map_err(|error| CliError::config(anyhow::Error::new(error).context(format!("`{}`", file.display()))))
 }
 
@@ -62,6 +62,12 @@ fn settings(model: Option<&str>, config: &Config, env: &dyn Fn(&str) -> Option<S
     }
     if let Some(seconds) = config.model.idle_timeout_seconds {
         settings.timeouts.idle = Duration::from_secs(seconds);
+    }
+    if let Some(seconds) = config.model.stall_timeout_seconds {
+        settings.timeouts.stall = Duration::from_secs(seconds);
+    }
+    if let Some(concurrency) = config.model.concurrency {
+        settings.concurrency = concurrency;
     }
     if let Some(attempts) = config.model.max_attempts {
         settings.retries.max_attempts = attempts;

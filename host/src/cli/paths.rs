@@ -1,10 +1,11 @@
 //! Where the host keeps its own files, and how it reads those it is given.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+
+use super::trusted;
+use crate::file;
 
 /// The directory of compiled plugins: given, or `$XDG_CACHE_HOME/honeycomb`, or `~/.cache/honeycomb`.
 pub(super) fn cache_dir(given: Option<&Path>) -> Option<PathBuf> {
@@ -14,6 +15,13 @@ pub(super) fn cache_dir(given: Option<&Path>) -> Option<PathBuf> {
 /// The directory of plugins' data: given, or `$XDG_STATE_HOME/honeycomb`, or `~/.local/state/honeycomb`.
 pub(super) fn state_dir(given: Option<&Path>) -> Option<PathBuf> {
     base_dir(given, "XDG_STATE_HOME", ".local/state")
+}
+
+/// The project at hand: the nearest directory from here upwards that holds `.git` or `honeycomb.toml`, or this one.
+pub(super) fn project_dir() -> anyhow::Result<PathBuf> {
+    let here = std::env::current_dir().and_then(|here| here.canonicalize()).context("cannot find the current directory")?;
+    let is_project = |directory: &&Path| [".git", "honeycomb.toml"].iter().any(|mark| directory.join(mark).exists());
+    Ok(here.ancestors().find(is_project).unwrap_or(&here).to_owned())
 }
 
 fn base_dir(given: Option<&Path>, variable: &str, fallback: &str) -> Option<PathBuf> {
@@ -28,15 +36,25 @@ fn base_dir(given: Option<&Path>, variable: &str, fallback: &str) -> Option<Path
     base.or_else(home).map(|base| base.join("honeycomb"))
 }
 
+/// Makes a directory that only its owner can enter, and those above it. One that is there stays as it is.
+pub(super) fn create_private_dir(path: &Path) -> std::io::Result<()> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)
+}
+
+/// Reads a text file that decides on rights: nobody else may be able to change it.
+pub(super) fn read_trusted_text(path: &Path, max_bytes: u64) -> anyhow::Result<String> {
+    let unusable = || format!("cannot use `{}`", path.display());
+    let file = file::open(path).with_context(unusable)?;
+    let metadata = file.metadata().with_context(unusable)?;
+    trusted::check(path, &metadata)?;
+    file::read_open(file, max_bytes).with_context(unusable)
+}
+
 /// Reads a text file that a person names, up to `max_bytes`.
 pub(super) fn read_text(path: &Path, max_bytes: u64) -> anyhow::Result<String> {
-    let file = File::open(path).with_context(|| format!("cannot open `{}`", path.display()))?;
-    let metadata = file.metadata().with_context(|| format!("cannot read `{}`", path.display()))?;
-    anyhow::ensure!(!metadata.is_dir(), "`{}` is a directory", path.display());
-    let mut text = String::new();
-    file.take(max_bytes + 1)
-        .read_to_string(&mut text)
-        .with_context(|| format!("cannot read `{}` as UTF-8 text", path.display()))?;
-    anyhow::ensure!(text.len() as u64 <= max_bytes, "`{}` is larger than {max_bytes} bytes", path.display());
-    Ok(text)
+    file::read_text(path, max_bytes).with_context(|| format!("cannot use `{}`", path.display()))
 }

@@ -90,6 +90,9 @@ fn explain(common: &Common, tool: &str, args: &str) -> Result<ExitCode, CliError
         if let Some(rule) = &explanation.rule {
             output::print(&format!("rule: {rule}\n"));
         }
+        for limit in &explanation.limits {
+            output::print(&format!("limit: {limit}\n"));
+        }
         if let Some(hint) = &explanation.hint {
             output::print(&format!("hint: {hint}\n"));
         }

@@ -22,6 +22,19 @@ pub(super) fn cancel_on_signal(token: CancellationToken) {
     });
 }
 
+/// Keeps a limit on file sizes (`ulimit -f`) from killing the process: the write that passes it fails instead, and says so.
+pub(super) fn outlive_file_size_limit() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        let kind = SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw());
+        // A handler that was set stays, also when nobody listens.
+        if signal(kind).is_err() {
+            tracing::debug!("SIGXFSZ keeps its default");
+        }
+    }
+}
+
 /// The signals that ask the process to stop.
 ///
 /// tokio keeps its handlers once it has set them: a signal that nobody listens for is lost, so listening begins where this is made and
@@ -69,5 +82,29 @@ impl Signals {
         if tokio::signal::ctrl_c().await.is_err() {
             std::future::pending().await
         }
+    }
+}
+
+/// SIGHUP, which asks for a reload.
+pub(super) struct Hangup {
+    #[cfg(unix)]
+    signal: Option<tokio::signal::unix::Signal>,
+}
+
+impl Hangup {
+    /// From now on, SIGHUP does not end the process.
+    pub(super) fn listen() -> Self {
+        Self {
+            #[cfg(unix)]
+            signal: tokio::signal::unix::signal(tokio::signal::unix::SignalKind::hangup()).ok(),
+        }
+    }
+
+    /// Waits for the next one.
+    pub(super) async fn next(&mut self) {
+        #[cfg(unix)]
+        heard(&mut self.signal).await;
+        #[cfg(not(unix))]
+        std::future::pending::<()>().await;
     }
 }

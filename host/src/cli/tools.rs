@@ -7,7 +7,6 @@ use serde_json::{Map, Value, json};
 
 use super::output::{self, CliError};
 use super::{Common, host};
-use crate::policy::FsMode;
 use crate::policy::{Policy, Verdict};
 use crate::registry::{LoadSelection, PluginEntry, model_name};
 use crate::sandbox::PluginTool;
@@ -31,14 +30,20 @@ pub(super) async fn tools(common: &Common) -> Result<ExitCode, CliError> {
     }
     let mut text = String::new();
     for entry in registry.plugins() {
-        let _ =
-            writeln!(text, "{}  ({}, sha256 {})", entry.id, output::bytes(entry.plugin.bytes), &hex(&entry.plugin.sha256)[..12]);
-        for tool in entry.plugin.tools.iter() {
+        let origin = entry.component.as_ref().map_or_else(
+            || "built in".to_owned(),
+            |found| format!("{}, sha256 {}", output::bytes(found.plugin.bytes), &hex(&found.plugin.sha256)[..12]),
+        );
+        let _ = writeln!(text, "{}  ({origin})", entry.id);
+        for tool in entry.tools.iter() {
             let decision = decision(registry.policy(), &entry.id, &tool.name);
             let first_line: String = tool.description.lines().next().unwrap_or_default().chars().take(SHOWN_CHARACTERS).collect();
             let _ = writeln!(text, "  {:<6}{:<24}{first_line}", decision, tool.name);
+            for limit in call_limits(registry.policy(), &entry.id, &tool.name) {
+                let _ = writeln!(text, "        at most {limit}");
+            }
         }
-        for grant in grants(entry) {
+        for grant in entry.grants.lines() {
             let _ = writeln!(text, "  grant {grant}");
         }
         for dropped in &entry.dropped {
@@ -65,14 +70,15 @@ pub(super) async fn tools(common: &Common) -> Result<ExitCode, CliError> {
 }
 
 fn describe(entry: &PluginEntry, policy: &Policy) -> Value {
-    let tools: Vec<Value> = entry.plugin.tools.iter().map(|tool| describe_tool(entry, tool, policy)).collect();
+    let tools: Vec<Value> = entry.tools.iter().map(|tool| describe_tool(entry, tool, policy)).collect();
     json!({
         "plugin": entry.id,
-        "path": entry.path.display().to_string(),
-        "sha256": hex(&entry.plugin.sha256),
-        "from_cache": entry.plugin.from_cache,
+        "built_in": entry.component.is_none(),
+        "path": entry.component.as_ref().map(|found| found.path.display().to_string()),
+        "sha256": entry.sha256().map(|digest| hex(digest)),
+        "from_cache": entry.component.as_ref().map(|found| found.plugin.from_cache),
         "tools": tools,
-        "grants": grants(entry),
+        "grants": entry.grants.lines(),
         "not_given": entry.dropped.iter().map(ToString::to_string).collect::<Vec<_>>(),
         "limits": limits(entry),
     })
@@ -83,6 +89,7 @@ fn describe_tool(entry: &PluginEntry, tool: &PluginTool, policy: &Policy) -> Val
         "name": tool.name,
         "model_name": model_name(&entry.id, &tool.name),
         "decision": decision(policy, &entry.id, &tool.name),
+        "call_limits": call_limits(policy, &entry.id, &tool.name),
         "title": tool.title,
         "description": tool.description,
         "input_schema": tool.input_schema,
@@ -100,19 +107,10 @@ fn decision(policy: &Policy, plugin: &str, tool: &str) -> &'static str {
     }
 }
 
-/// A plugin's grants, a line each.
-pub(super) fn grants(entry: &PluginEntry) -> Vec<String> {
-    let grants = &entry.grants;
-    let net = grants.net.iter().map(|net| format!("net {net}"));
-    let fs = grants.fs.iter().map(|fs| {
-        let mode = if fs.mode == FsMode::ReadOnly { "ro" } else { "rw" };
-        format!("fs {} as {} {mode}", fs.host.display(), fs.guest)
-    });
-    let kv = grants.kv.iter().map(|kv| format!("kv {}", output::bytes(kv.quota_bytes)));
-    // Names only: values may be private.
-    let env = grants.env.keys().map(|key| format!("env {key}"));
-    let config = grants.config.keys().map(|key| format!("config {key}"));
-    net.chain(fs).chain(kv).chain(env).chain(config).collect()
+/// How often a tool may be called, a line for each rule that says so; those with `args` hold for some calls only.
+fn call_limits(policy: &Policy, plugin: &str, tool: &str) -> Vec<String> {
+    let rules = policy.plugin(plugin).into_iter().flat_map(|granted| granted.rules.covering(tool));
+    rules.filter_map(|rule| Some(format!("{} ({})", rule.limit()?, rule.rule))).collect()
 }
 
 fn limits(entry: &PluginEntry) -> Value {

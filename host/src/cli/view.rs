@@ -1,10 +1,11 @@
 //! How a run is shown: live for people, as JSON lines for scripts.
 
+use std::collections::HashMap;
 use std::io::{self, IsTerminal as _};
 use std::sync::{Mutex, PoisonError};
 
 use super::output;
-use crate::agent::{Event, EventKind, Observer, StopReason, ToolCompleted};
+use crate::agent::{Event, EventKind, Observer, RunUsage, StopReason, ToolCompleted, WorkerStatus};
 use crate::message::ToolStatus;
 use crate::text;
 
@@ -34,6 +35,8 @@ struct State {
     line_open: bool,
     /// Text of the present turn was streamed.
     streamed: bool,
+    /// What stands before the lines of a worker's run, such as `2` or `2.1`.
+    workers: HashMap<String, String>,
 }
 
 impl LiveView {
@@ -74,6 +77,25 @@ impl LiveView {
 impl Observer for LiveView {
     fn event(&self, event: &Event) {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let label = state.workers.get(&event.run_id).cloned();
+        if let EventKind::WorkerStarted { worker, worker_run_id, task } = &event.kind {
+            let label = label.map_or_else(|| worker.to_string(), |label| format!("{label}.{worker}"));
+            self.note(&mut state, &format!("  [{label}] {}", text::clean_line(task, MAX_SHOWN)));
+            state.workers.insert(worker_run_id.clone(), label);
+            return;
+        }
+        if let EventKind::WorkerCompleted { worker_run_id, status, stop_reason, usage, .. } = &event.kind {
+            let label = state.workers.remove(worker_run_id).unwrap_or_default();
+            self.note(&mut state, &format!("  [{label}] {}", worker_line(*status, *stop_reason, usage)));
+            return;
+        }
+        if let Some(label) = label {
+            // A worker's words are for its parent, and stdout is for the answer.
+            if let Some(line) = worker_event(&event.kind) {
+                self.note(&mut state, &format!("  [{label}]{line}"));
+            }
+            return;
+        }
         match &event.kind {
             EventKind::TextDelta { text } => self.text(&mut state, text),
             EventKind::ModelRequest { .. } => state.streamed = false,
@@ -123,6 +145,34 @@ fn close_line(state: &mut State) {
     if std::mem::take(&mut state.line_open) {
         output::print("\n");
     }
+}
+
+/// What is shown of a worker's event.
+fn worker_event(kind: &EventKind) -> Option<String> {
+    let error = |code: &str, message: &str| format!(" error {code}: {}", text::clean_line(message, MAX_ERROR));
+    match kind {
+        EventKind::ToolCallReady { name, arguments, .. } => {
+            Some(format!("  -> {} {}", text::clean_line(name, 80), text::clean_line(arguments, MAX_SHOWN)))
+        }
+        EventKind::ToolCompleted(completed) => Some(result_line(completed)),
+        EventKind::ModelRetry { delay_ms, reason, .. } => Some(format!(" the model is asked again in {delay_ms} ms: {reason}")),
+        EventKind::ModelFailed { error: failure } => Some(error(failure.code.as_str(), &failure.message)),
+        EventKind::BudgetWarning { budget, used, limit } => Some(format!(" {used} of {limit} {budget} used")),
+        EventKind::LoopWarning { name, count } => Some(format!(" {name} gave the same result {count} times")),
+        _ => None,
+    }
+}
+
+fn worker_line(status: WorkerStatus, stop_reason: Option<StopReason>, usage: &RunUsage) -> String {
+    let status = match status {
+        WorkerStatus::Done => "done",
+        WorkerStatus::Incomplete => "incomplete",
+        WorkerStatus::Failed => "failed",
+        WorkerStatus::Interrupted => "interrupted",
+        WorkerStatus::NotStarted => "not started",
+    };
+    let why = stop_reason.filter(|reason| !reason.is_success()).map(|reason| format!(": {reason}")).unwrap_or_default();
+    format!("{status}{why}  ({} steps, {} calls, {} ms)", usage.steps, usage.tool_calls, output::count(usage.wall_ms))
 }
 
 fn result_line(completed: &ToolCompleted) -> String {

@@ -18,7 +18,7 @@ use crate::message::{ToolCall, ToolStatus};
 use crate::provider::Provider;
 use crate::provider::scripted::ScriptedProvider;
 use crate::registry::{LoadReport, ToolRegistry};
-use crate::tool::{CallContext, ErrorCode, Tools};
+use crate::tool::{CallContext, Conversation, ErrorCode, Tools};
 
 /// A scenario that says nothing else ends after this long.
 const MAX_WALL_MS: u64 = 60_000;
@@ -136,6 +136,7 @@ async fn set_up(registry: &ToolRegistry, setup: &[Setup], cancel: &CancellationT
             run_id: RUN.to_owned(),
             idempotency_key: id,
             attempt: 1,
+            conversation: Conversation::default(),
             approval: None,
             cancel: cancel.child_token(),
             progress: None,

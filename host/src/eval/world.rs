@@ -12,6 +12,7 @@ use super::EvalHost;
 use super::scenario::{FileText, Scenario};
 use super::server::Server;
 use super::template::Names;
+use crate::memory::{MemoryLimits, MemoryTools, SqliteMemory};
 use crate::policy::{Policy, PolicySource};
 use crate::registry::{LoadReport, LoadSelection, RegistryError, ToolRegistry};
 use crate::sandbox::{Protected, Sandbox, SandboxOptions};
@@ -118,8 +119,18 @@ impl World {
             secrets: Arc::new(secrets),
             ..SandboxOptions::new(host.compiler.clone())
         };
+        let memory = SqliteMemory::new(self.root.path().join("state").join("memory.db"), MemoryLimits::default());
+        let memory = MemoryTools::new(Arc::new(memory), "eval");
         let sandbox = Sandbox::new(options).map_err(|error| failed(error.into()))?;
-        let loaded = ToolRegistry::load(&sandbox, &self.plugins_dir(), Arc::new(policy), LoadSelection::Granted, &|_| {}).await;
+        let loaded = ToolRegistry::load(
+            &sandbox,
+            &self.plugins_dir(),
+            Arc::new(policy),
+            &[Arc::new(memory)],
+            LoadSelection::Granted,
+            &|_| {},
+        )
+        .await;
         match loaded {
             Ok((registry, report)) => Ok((Arc::new(registry), report)),
             Err(error @ RegistryError::Directory { .. }) => Err(failed(error.into())),

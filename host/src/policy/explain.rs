@@ -18,6 +18,9 @@ pub struct Explanation {
     pub reason: String,
     /// What would allow the call.
     pub hint: Option<String>,
+    /// How often the call may be made: `5 calls a run, 10/min (policy.toml:7)` for each rule that says so.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<String>,
 }
 
 /// Explains the decision on a call of `plugin/tool`.
@@ -29,7 +32,8 @@ pub fn explain(policy: &Policy, call: &str, arguments: &Map<String, Value>) -> R
     let (plugin, tool) = split_call(call)?;
     let decision = policy.decide(plugin, tool, arguments);
     let rule = decision.rule.map(|rule| rule.to_string());
-    Ok(Explanation { decision: decision.verdict, rule, reason: decision.reason, hint: decision.hint })
+    let limits = decision.limits.iter().map(|limit| format!("{limit} ({})", limit.rule)).collect();
+    Ok(Explanation { decision: decision.verdict, rule, reason: decision.reason, hint: decision.hint, limits })
 }
 
 /// Splits `plugin/tool` at the first slash: a plugin's id has none, a tool's name may.

@@ -123,7 +123,7 @@ fn read_plugin(field: &Field<'_>, base_dir: &Path) -> Option<FilePlugin> {
             .table("limits", &format!("[plugins.{id}.limits]"))
             .map(|table| read_limits(&table, &[]))
             .unwrap_or_default(),
-        tools: tools::read(&table, id),
+        tools: tools::read(&table, id, base_dir),
         net: http::read_grants(&table, id, base_dir),
         fs: capability::read_mounts(&table, id, base_dir),
         kv: capability::read_kv(&table, id),
@@ -149,12 +149,12 @@ fn read_source(field: &Field<'_>, id: &str) -> Option<Stated<String>> {
     Some(Stated { value: text.to_owned(), rule: field.rule() })
 }
 
-fn read_sha256(field: &Field<'_>) -> Option<Stated<String>> {
+pub(super) fn read_sha256(field: &Field<'_>) -> Option<Stated<String>> {
     let text = field.text("\"…64 hexadecimal digits…\"")?;
     let valid = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
     if !valid {
         field.error(
-            "`sha256` is not a SHA-256 digest",
+            format!("`{}` is not a SHA-256 digest", field.name),
             "64 hexadecimal digits in lower case, without a prefix, as `sha256sum` prints them",
         );
     }

@@ -76,6 +76,19 @@ pub struct NetDenial {
 }
 
 impl Grants {
+    /// Each grant as a line of text. Of environment and configuration the names alone: values may be private.
+    pub fn lines(&self) -> Vec<String> {
+        let net = self.net.iter().map(|net| format!("net {net}"));
+        let fs = self.fs.iter().map(|fs| {
+            let mode = if fs.mode == FsMode::ReadOnly { "ro" } else { "rw" };
+            format!("fs {} as {} {mode}", fs.host.display(), fs.guest)
+        });
+        let kv = self.kv.iter().map(|kv| format!("kv {} bytes", kv.quota_bytes));
+        let env = self.env.keys().map(|key| format!("env {key}"));
+        let config = self.config.keys().map(|key| format!("config {key}"));
+        net.chain(fs).chain(kv).chain(env).chain(config).collect()
+    }
+
     /// Finds the rules that allow a request; `plugin` is named in the denial.
     ///
     /// # Errors

@@ -9,6 +9,7 @@ use serde_json::{Map, Value};
 
 use super::args::ArgsRule;
 use super::grant::RuleRef;
+use super::rate::Rate;
 use super::write::{key, string};
 use crate::text::clean_line;
 
@@ -46,17 +47,23 @@ pub struct Decision {
     pub reason: String,
     /// On a denial: what would allow the call, with the lines to add.
     pub hint: Option<String>,
-    /// How often the call may be made in a run: one entry for each rule that matched and states `max_calls`. Each must be counted.
-    pub max_calls: Vec<CallLimit>,
+    /// How often the call may be made: one entry for each rule that matched and states `max_calls` or `rate`. Each must be counted.
+    pub limits: Vec<CallLimit>,
+    /// Names the rule and all that it says, in 64 hexadecimal digits: a rule that changes gets another. None when nothing matched.
+    pub rule_id: Option<Arc<str>>,
 }
 
-/// `max_calls` of one rule: the calls that match it are counted together.
+/// `max_calls` and `rate` of one rule: the calls that match it are counted together.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct CallLimit {
-    /// What to count under; names the rule, and stays the same as long as its file does.
+    /// What to count under: the rule's [`id`](ToolRule::id).
     pub key: Arc<str>,
+    /// The rule.
+    pub rule: RuleRef,
     /// The most calls in one run.
-    pub max_calls: u64,
+    pub max_calls: Option<u64>,
+    /// The most calls in a time, over all runs.
+    pub rate: Option<Rate>,
 }
 
 /// One `[[plugins.ID.tools]]` rule.
@@ -70,9 +77,30 @@ pub struct ToolRule {
     pub args: Option<ArgsRule>,
     /// The most calls in one run.
     pub max_calls: Option<u64>,
+    /// The most calls in a time, over all runs.
+    pub rate: Option<Rate>,
     /// Where the policy says so.
     pub rule: RuleRef,
-    pub(super) key: Arc<str>,
+    /// Names the rule and all that it says: the SHA-256, in hexadecimal, of its file, its plugin and its fields.
+    pub id: Arc<str>,
+}
+
+impl ToolRule {
+    /// What has to be counted for a call that the rule matches, if anything.
+    pub fn limit(&self) -> Option<CallLimit> {
+        let (max_calls, rate) = (self.max_calls, self.rate);
+        let limited = max_calls.is_some() || rate.is_some();
+        limited.then(|| CallLimit { key: Arc::clone(&self.id), rule: self.rule.clone(), max_calls, rate })
+    }
+}
+
+impl std::fmt::Display for CallLimit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let calls = self.max_calls.map(|calls| format!("{calls} calls a run"));
+        let rate = self.rate.map(|rate| rate.to_string());
+        let all: Vec<String> = calls.into_iter().chain(rate).collect();
+        f.write_str(&all.join(", "))
+    }
 }
 
 /// Which tools a rule covers.
@@ -144,16 +172,14 @@ impl ToolRules {
 
     pub(super) fn decide(&self, plugin: &str, tool: &str, arguments: &Arguments<'_>) -> Decision {
         let mut winner: Option<&ToolRule> = None;
-        let mut max_calls = Vec::new();
+        let mut limits = Vec::new();
         let mut skipped = false;
         for rule in self.covering(tool) {
             if rule.args.as_ref().is_some_and(|args| !args.matches(arguments.value())) {
                 skipped = true;
                 continue;
             }
-            if let Some(limit) = rule.max_calls {
-                max_calls.push(CallLimit { key: Arc::clone(&rule.key), max_calls: limit });
-            }
+            limits.extend(rule.limit());
             if winner.is_none_or(|best| rule.verdict > best.verdict) {
                 winner = Some(rule);
             }
@@ -162,7 +188,14 @@ impl ToolRules {
             Some(rule) if rule.verdict == Verdict::Deny => denied_by(rule, plugin, tool),
             Some(rule) => {
                 let reason = format!("rule `{}` ({}) says {}", rule.tools, rule.rule, rule.verdict.as_str());
-                Decision { verdict: rule.verdict, rule: Some(rule.rule.clone()), reason, hint: None, max_calls }
+                Decision {
+                    verdict: rule.verdict,
+                    rule: Some(rule.rule.clone()),
+                    reason,
+                    hint: None,
+                    limits,
+                    rule_id: Some(Arc::clone(&rule.id)),
+                }
             }
             None if skipped => self.arguments_differ(plugin, tool, arguments),
             None => unmatched(plugin, tool, &format!("no rule of plugin `{plugin}` names tool `{}`", shown(tool))),
@@ -185,7 +218,14 @@ impl ToolRules {
         );
         // No lines to copy: the model chose these arguments, and a rule made from them would drop the conditions of this one.
         let hint = format!("call it with arguments that the rule allows, or change `args` at {}", rule.rule);
-        Decision { verdict: Verdict::Deny, rule: Some(rule.rule.clone()), reason, hint: Some(hint), max_calls: Vec::new() }
+        Decision {
+            verdict: Verdict::Deny,
+            rule: Some(rule.rule.clone()),
+            reason,
+            hint: Some(hint),
+            limits: Vec::new(),
+            rule_id: None,
+        }
     }
 }
 
@@ -217,13 +257,27 @@ fn denied_by(rule: &ToolRule, plugin: &str, tool: &str) -> Decision {
         ToolPattern::Prefix(_) => " or make its `name` narrower",
     };
     let hint = format!("a deny rule beats every other: remove {}{narrower}", rule.rule);
-    Decision { verdict: Verdict::Deny, rule: Some(rule.rule.clone()), reason, hint: Some(hint), max_calls: Vec::new() }
+    Decision {
+        verdict: Verdict::Deny,
+        rule: Some(rule.rule.clone()),
+        reason,
+        hint: Some(hint),
+        limits: Vec::new(),
+        rule_id: None,
+    }
 }
 
 /// The denial of a call that no rule allows.
 pub(super) fn unmatched(plugin: &str, tool: &str, reason: &str) -> Decision {
     let hint = format!("to allow it, add to the policy:\n{}", lines(plugin, tool));
-    Decision { verdict: Verdict::Deny, rule: None, reason: reason.to_owned(), hint: Some(hint), max_calls: Vec::new() }
+    Decision {
+        verdict: Verdict::Deny,
+        rule: None,
+        reason: reason.to_owned(),
+        hint: Some(hint),
+        limits: Vec::new(),
+        rule_id: None,
+    }
 }
 
 fn lines(plugin: &str, tool: &str) -> String {

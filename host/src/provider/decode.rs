@@ -38,6 +38,8 @@ impl Default for ResponseLimits {
 pub enum Progress {
     /// Nothing, or heartbeats.
     Idle,
+    /// Events that say nothing, such as empty deltas. The server is alive, but the answer does not go on.
+    Empty,
     /// Something came in, and more will.
     Started,
     /// The answer is complete; only usage or an end mark may follow.
@@ -71,7 +73,9 @@ enum Mode {
 pub(super) trait Assembler: Send {
     /// Takes one event.
     fn event(&mut self, data: &Value, events: &mut dyn FnMut(ModelEvent)) -> Result<(), ProviderError>;
-    /// How far the answer has come. Never `Idle`, except before the first event with content.
+    /// Whether an event brings the answer further.
+    fn has_content(&self, data: &Value) -> bool;
+    /// How far the answer has come. Never `Idle`, except before the first event with content, and never `Empty`.
     fn progress(&self) -> Progress;
     /// Takes the end mark that is not JSON, `[DONE]`.
     fn end_mark(&mut self);
@@ -129,18 +133,19 @@ impl ResponseDecoder {
             }
             Mode::Stream { sse, assembler } => {
                 let outcome = sse.push(chunk);
-                let mut seen = false;
+                let mut seen = Seen::Nothing;
                 while let Some(event) = sse.next_event() {
-                    seen |= take_event(&event, assembler.as_mut(), events)?;
+                    seen = seen.max(take_event(&event, assembler.as_mut(), events)?);
                 }
                 if assembler.progress() == Progress::Ended {
                     return Ok(Progress::Ended);
                 }
                 outcome.map_err(|error| bad_response(error.to_string()))?;
-                Ok(match assembler.progress() {
-                    _ if !seen => Progress::Idle,
-                    Progress::Idle => Progress::Started,
-                    later => later,
+                Ok(match (seen, assembler.progress()) {
+                    (Seen::Nothing, _) => Progress::Idle,
+                    (Seen::Empty, Progress::Idle | Progress::Started) => Progress::Empty,
+                    (Seen::Content, Progress::Idle) => Progress::Started,
+                    (_, progress) => progress,
                 })
             }
             Mode::Refused => Err(self.refusal(chunk)),
@@ -181,7 +186,7 @@ impl ResponseDecoder {
                 }
                 match assembler.progress() {
                     Progress::Complete | Progress::Ended => assembler.finish(events),
-                    Progress::Idle => Err(incomplete("the provider's stream ended without any content")),
+                    Progress::Idle | Progress::Empty => Err(incomplete("the provider's stream ended without any content")),
                     Progress::Started => Err(incomplete("the provider's stream ended before the answer did")),
                 }
             }
@@ -215,19 +220,30 @@ impl ResponseDecoder {
     }
 }
 
-/// Takes one event; says whether it was more than a heartbeat.
+/// What some events were.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Seen {
+    /// Heartbeats, if anything.
+    Nothing,
+    /// Events that say nothing.
+    Empty,
+    /// A part of the answer.
+    Content,
+}
+
+/// Takes one event.
 fn take_event(
     event: &SseEvent,
     assembler: &mut dyn Assembler,
     events: &mut dyn FnMut(ModelEvent),
-) -> Result<bool, ProviderError> {
+) -> Result<Seen, ProviderError> {
     if assembler.progress() == Progress::Ended {
-        return Ok(false);
+        return Ok(Seen::Nothing);
     }
     let data = event.data.trim();
     if data == "[DONE]" {
         assembler.end_mark();
-        return Ok(true);
+        return Ok(Seen::Content);
     }
     let value: Value = serde_json::from_str(data)
         .map_err(|error| bad_response(format!("an event of the provider's stream is not valid JSON: {error}")))?;
@@ -238,10 +254,23 @@ fn take_event(
         return Err(classify::in_band(&value));
     }
     if value.get("type").and_then(Value::as_str) == Some("ping") {
-        return Ok(false);
+        return Ok(Seen::Nothing);
     }
+    let seen = if assembler.has_content(&value) { Seen::Content } else { Seen::Empty };
     assembler.event(&value, events)?;
-    Ok(true)
+    Ok(seen)
+}
+
+/// Whether a delta holds any text, in any field but those that only say what kind of thing it is.
+pub(super) fn says_something(delta: &Value) -> bool {
+    match delta {
+        Value::String(text) => !text.is_empty(),
+        Value::Array(items) => items.iter().any(says_something),
+        Value::Object(fields) => {
+            fields.iter().any(|(name, value)| !matches!(name.as_str(), "role" | "type" | "id") && says_something(value))
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
 }
 
 /// The error that a body or event reports instead of an answer: `{"type": "error", …}`, `{"error": …}`, or a list with one.
@@ -288,7 +317,7 @@ fn decode_in_pieces(
     for chunk in body.chunks(size) {
         match decoder.push(chunk, &mut ignore).map_err(|error| error.class)? {
             Progress::Ended => break,
-            Progress::Idle | Progress::Started | Progress::Complete => {}
+            Progress::Idle | Progress::Empty | Progress::Started | Progress::Complete => {}
         }
     }
     decoder.finish(&mut ignore).map_err(|error| error.class)

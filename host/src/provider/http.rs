@@ -16,6 +16,7 @@ use super::settings::Timeouts;
 use super::wire::WireFormat;
 use super::{ModelEvent, ModelRequest, Provider, ProviderError, ProviderErrorClass, RequestOptions, classify, wire};
 use crate::message::ModelTurn;
+use crate::secret::Redactor;
 use crate::tool::BoxFuture;
 
 /// The most that is read of the body of an error, in bytes.
@@ -23,6 +24,9 @@ const MAX_ERROR_BODY: usize = 64 << 10;
 
 /// How long a complete answer waits for its usage and end mark. Some servers never send them.
 const AFTER_COMPLETE: Duration = Duration::from_secs(3);
+
+/// Thirty years: more than a process lives, and within what clocks count.
+const NEVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 /// How long the end of a body may take after the end mark.
 const DRAIN: Duration = Duration::from_millis(20);
@@ -32,8 +36,8 @@ pub(super) struct HttpProvider {
     pub(super) client: Client,
     pub(super) endpoint: Url,
     pub(super) headers: HeaderMap,
-    /// What never appears in an error: the key and the values of extra headers.
-    pub(super) secrets: Vec<String>,
+    /// Knows what never appears in an error: the key and the values of extra headers.
+    pub(super) redactor: Redactor,
     pub(super) format: WireFormat,
     pub(super) options: RequestOptions,
     pub(super) timeouts: Timeouts,
@@ -89,7 +93,7 @@ impl HttpProvider {
                 Err(error) => error,
             };
             error.response_started = shown;
-            self.redact(&mut error);
+            error.message = self.redactor.redact(&error.message).into_owned();
             let Some(wait) = self.retries.wait(attempt, &error, self.clock.jitter()) else { return Err(error) };
             attempt += 1;
             events(ModelEvent::Retry {
@@ -124,7 +128,9 @@ impl HttpProvider {
         if !response.status().is_success() {
             let retry_after = classify::retry_after(response.headers(), self.clock.now());
             let body = self.error_body(&mut response).await;
-            return Err(classify::from_response(status, &body, retry_after));
+            // Some providers quote the key that they refuse. Now, and not only once the text is cut: half a key is a secret too.
+            let body = self.redactor.redact(&String::from_utf8_lossy(&body)).into_owned();
+            return Err(classify::from_response(status, body.as_bytes(), retry_after));
         }
         let content_type = response.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         let decoder = ResponseDecoder::new(self.format, content_type, Arc::clone(&self.ids), self.limits);
@@ -134,31 +140,39 @@ impl HttpProvider {
         })
     }
 
-    /// Reads the body. The deadline moves with every event, not with every byte: heartbeats keep a dead stream's bytes flowing.
+    /// Reads the body. The deadlines move with events, not with bytes: heartbeats keep a dead stream's bytes flowing. Of the two, one
+    /// moves with every event, and one only with those that bring the answer further: a proxy may send empty deltas for ever.
     async fn receive(
         &self,
         response: &mut reqwest::Response,
         mut decoder: ResponseDecoder,
         events: &mut (dyn FnMut(ModelEvent) + Send),
     ) -> Result<ModelTurn, ProviderError> {
-        let idle = if self.options.stream { self.timeouts.idle } else { self.timeouts.whole };
-        let mut deadline = Instant::now() + idle;
+        let Timeouts { idle, stall, whole, .. } = self.timeouts;
+        let stream = self.options.stream;
+        // An answer that is not streamed has one deadline, however it trickles in.
+        let mut next_event = after(if stream { idle } else { whole });
+        let mut next_content = after(if stream { stall } else { whole });
         let mut complete = false;
         loop {
-            let chunk = match timeout_at(deadline, response.chunk()).await {
+            let chunk = match timeout_at(next_event.min(next_content), response.chunk()).await {
                 Ok(Ok(Some(chunk))) => chunk,
                 Ok(Ok(None)) => break,
                 // What breaks after a complete answer no longer matters.
                 Ok(Err(_)) | Err(_) if complete => break,
                 Ok(Err(error)) => return Err(self.network(&error)),
-                Err(_) => return Err(timed_out("sent no event", idle)),
+                Err(_) if !stream => return Err(timed_out("sent no whole answer", whole)),
+                Err(_) if next_event <= next_content => return Err(timed_out("sent no event", idle)),
+                Err(_) => return Err(timed_out("sent only empty events", stall)),
             };
             match decoder.push(&chunk, events)? {
-                Progress::Idle => {}
-                Progress::Started => deadline = Instant::now() + idle,
+                Progress::Empty if stream => next_event = after(idle),
+                Progress::Started if stream => (next_event, next_content) = (after(idle), after(stall)),
+                Progress::Idle | Progress::Empty | Progress::Started => {}
+                Progress::Complete if complete => {}
                 Progress::Complete => {
                     complete = true;
-                    deadline = Instant::now() + AFTER_COMPLETE.min(idle);
+                    next_event = after(AFTER_COMPLETE.min(idle));
                 }
                 Progress::Ended => {
                     // A body that is read to its end leaves the connection fit for the next request.
@@ -173,7 +187,7 @@ impl HttpProvider {
 
     async fn error_body(&self, response: &mut reqwest::Response) -> Vec<u8> {
         let mut body = Vec::new();
-        let deadline = Instant::now() + self.timeouts.idle.min(Duration::from_secs(10));
+        let deadline = after(self.timeouts.idle.min(Duration::from_secs(10)));
         while let Ok(Ok(Some(chunk))) = timeout_at(deadline, response.chunk()).await {
             let room = MAX_ERROR_BODY - body.len();
             body.extend_from_slice(&chunk[..chunk.len().min(room)]);
@@ -211,15 +225,12 @@ impl HttpProvider {
         }
         ProviderError::new(ProviderErrorClass::Network, format!("the connection to `{origin}` broke: {cause}"))
     }
+}
 
-    /// Some providers quote the key they refuse.
-    fn redact(&self, error: &mut ProviderError) {
-        for secret in &self.secrets {
-            if error.message.contains(secret.as_str()) {
-                error.message = error.message.replace(secret.as_str(), "[redacted]");
-            }
-        }
-    }
+/// The moment after a time; one that the clock cannot count to is as good as never.
+fn after(time: Duration) -> Instant {
+    let now = Instant::now();
+    now.checked_add(time).or_else(|| now.checked_add(NEVER)).unwrap_or(now)
 }
 
 fn timed_out(what: &str, limit: Duration) -> ProviderError {

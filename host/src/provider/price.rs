@@ -2,43 +2,51 @@
 
 use std::sync::LazyLock;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::quirks::has_prefix;
 use crate::message::TokenUsage;
 
-/// A model's price and size.
-#[derive(Clone, Debug, Eq, PartialEq, Deserialize)]
+/// What a million tokens cost, in millionths of a currency: 2 500 000 is 2.50.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    prefix: String,
-    /// Millionths of a US dollar for a million input tokens.
+    /// A million input tokens that were not cached.
     pub input: u64,
-    /// Millionths of a US dollar for a million input tokens that the provider had cached.
-    pub cached: u64,
-    /// Millionths of a US dollar for a million output tokens.
+    /// A million input tokens read from the provider's cache.
+    pub cached_input: u64,
+    /// A million output tokens.
     pub output: u64,
+}
+
+impl Price {
+    /// What some tokens cost, in millionths of the currency, rounded up.
+    pub fn cost_micros(&self, tokens: &TokenUsage) -> u64 {
+        let cached = tokens.cached_input_tokens.min(tokens.input_tokens);
+        let total = u128::from(tokens.input_tokens - cached) * u128::from(self.input)
+            + u128::from(cached) * u128::from(self.cached_input)
+            + u128::from(tokens.output_tokens) * u128::from(self.output);
+        u64::try_from(total.div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
+}
+
+/// What is known of a model. An estimate: see the file.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct ModelFacts {
+    /// Its price, in US dollars.
+    pub price: Price,
     /// The context window, in tokens.
     pub window: u64,
 }
 
-impl Price {
-    /// What some tokens cost, in millionths of a US dollar, rounded up.
-    pub fn cost_micros(&self, usage: &TokenUsage) -> u64 {
-        let cached = usage.cached_input_tokens.min(usage.input_tokens);
-        let sum = u128::from(usage.input_tokens - cached) * u128::from(self.input)
-            + u128::from(cached) * u128::from(self.cached)
-            + u128::from(usage.output_tokens) * u128::from(self.output);
-        u64::try_from(sum.div_ceil(1_000_000)).unwrap_or(u64::MAX)
-    }
-}
-
 /// Looks a model up by the longest prefix of its name, also after a vendor as in `openai/gpt-4o`.
-pub fn lookup(model: &str) -> Option<&'static Price> {
-    TABLE.iter().filter(|price| has_prefix(model, &price.prefix)).max_by_key(|price| price.prefix.len())
+pub fn lookup(model: &str) -> Option<ModelFacts> {
+    let row = TABLE.iter().filter(|row| has_prefix(model, &row.prefix)).max_by_key(|row| row.prefix.len())?;
+    let price = Price { input: row.input, cached_input: row.cached_input, output: row.output };
+    Some(ModelFacts { price, window: row.window })
 }
 
-static TABLE: LazyLock<Vec<Price>> = LazyLock::new(|| {
+static TABLE: LazyLock<Vec<Row>> = LazyLock::new(|| {
     let file: File = toml::from_str(include_str!("../../data/prices.toml")).expect("a test parses the file");
     file.model
 });
@@ -46,7 +54,17 @@ static TABLE: LazyLock<Vec<Price>> = LazyLock::new(|| {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    model: Vec<Price>,
+    model: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    prefix: String,
+    input: u64,
+    cached_input: u64,
+    output: u64,
+    window: u64,
 }
 
 #[cfg(test)]
@@ -55,32 +73,35 @@ mod tests {
 
     #[test]
     fn the_longest_prefix_wins_and_the_unknown_has_no_price() {
-        for (model, expected) in [
-            ("gpt-4.1-mini-2025-04-14", Some("gpt-4.1-mini")),
-            ("gpt-4.1", Some("gpt-4.1")),
-            ("openai/gpt-4o-mini", Some("gpt-4o-mini")),
-            ("claude-sonnet-4-5-20250929", Some("claude-sonnet-4")),
-            ("qwen3", None),
-            ("", None),
+        for (model, same_as) in [
+            ("gpt-4.1-mini-2025-04-14", "gpt-4.1-mini"),
+            ("openai/gpt-4o-mini", "gpt-4o-mini"),
+            ("claude-sonnet-4-5-20250929", "claude-sonnet-4"),
         ] {
-            assert_eq!(lookup(model).map(|price| price.prefix.as_str()), expected, "{model}");
+            assert!(lookup(model).is_some());
+            assert_eq!(lookup(model), lookup(same_as), "{model}");
         }
+        assert_ne!(lookup("gpt-4.1"), lookup("gpt-4.1-mini"));
+        assert_eq!((lookup("qwen3"), lookup("")), (None, None));
     }
 
     #[test]
     fn cached_tokens_are_part_of_the_input_and_cost_less() {
-        let price = lookup("gpt-4.1").expect("known");
-        let usage = TokenUsage { input_tokens: 1000, cached_input_tokens: 400, output_tokens: 10, reasoning_tokens: 5 };
-        assert_eq!(price.cost_micros(&usage), 600 * 2 + 200 + 80);
+        let price = Price { input: 2_500_000, cached_input: 250_000, output: 10_000_000 };
+        let usage = TokenUsage { input_tokens: 1_000, output_tokens: 100, cached_input_tokens: 400, reasoning_tokens: 50 };
+        assert_eq!(price.cost_micros(&usage), 600 * 5 / 2 + 100 + 1_000);
+        assert_eq!(price.cost_micros(&TokenUsage { input_tokens: 1, ..TokenUsage::default() }), 3, "rounded up");
+        let nonsense = TokenUsage { cached_input_tokens: u64::MAX, ..usage };
+        assert_eq!(price.cost_micros(&nonsense), 250 + 1_000, "no more was cached than was sent");
         let absurd = TokenUsage { input_tokens: u64::MAX, output_tokens: u64::MAX, ..TokenUsage::default() };
         assert_eq!(price.cost_micros(&absurd), u64::MAX);
     }
 
     #[test]
     fn prefixes_are_unique_and_windows_plausible() {
-        for (at, price) in TABLE.iter().enumerate() {
-            assert!(TABLE[..at].iter().all(|other| other.prefix != price.prefix), "{}", price.prefix);
-            assert!((1000..100_000_000).contains(&price.window), "{}", price.prefix);
+        for (at, row) in TABLE.iter().enumerate() {
+            assert!(TABLE[..at].iter().all(|other| other.prefix != row.prefix), "{}", row.prefix);
+            assert!((1000..100_000_000).contains(&row.window), "{}", row.prefix);
         }
     }
 }

@@ -15,9 +15,13 @@ use super::retry::{Clock, RetryPolicy, SystemClock};
 use super::scripted::{ScriptError, ScriptedProvider};
 use super::wire::WireFormat;
 use super::{Provider, RequestOptions};
+use crate::secret::Redactor;
 
 /// The version of Anthropic's API that this crate speaks.
 const ANTHROPIC_VERSION: &str = "2023-06-01";
+
+/// Shorter keys are no secrets (`none`, `x`), and redacting them would blot out ordinary words. In bytes.
+const SHORTEST_SECRET: usize = 5;
 
 /// Which protocol a provider speaks.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -39,6 +43,11 @@ impl ApiKey {
     pub fn new(key: &str) -> Self {
         Self(key.trim().to_owned())
     }
+
+    /// The key itself, for what sends it or keeps it out of texts.
+    pub(crate) fn expose(&self) -> &str {
+        &self.0
+    }
 }
 
 impl fmt::Debug for ApiKey {
@@ -56,6 +65,8 @@ pub struct Timeouts {
     pub headers: Duration,
     /// Between two events of a stream; heartbeats do not count.
     pub idle: Duration,
+    /// Between two events of a stream that bring the answer further; empty deltas do not count either.
+    pub stall: Duration,
     /// For all of an answer that is not streamed.
     pub whole: Duration,
 }
@@ -66,6 +77,7 @@ impl Default for Timeouts {
             connect: Duration::from_secs(10),
             headers: Duration::from_secs(60),
             idle: Duration::from_secs(90),
+            stall: Duration::from_secs(300),
             whole: Duration::from_secs(600),
         }
     }
@@ -208,7 +220,9 @@ pub fn build_with_clock(settings: ProviderSettings, clock: Arc<dyn Clock>) -> Re
                 WireFormat::AnthropicMessages => (HeaderName::from_static("x-api-key"), key.clone()),
             };
             headers.insert(name, secret_header(&value).ok_or(SettingsError::InvalidKey)?);
-            secrets.push(key);
+            if key.len() >= SHORTEST_SECRET {
+                secrets.push(key);
+            }
         }
         None if is_loopback => {}
         None => return Err(SettingsError::MissingKey { host, variable: defaults.variable }),
@@ -223,8 +237,7 @@ pub fn build_with_clock(settings: ProviderSettings, clock: Arc<dyn Clock>) -> Re
             return Err(invalid());
         }
         headers.insert(parsed, secret_header(value).ok_or_else(invalid)?);
-        // Shorter values are not secrets, and would blot out ordinary words.
-        if value.len() >= 8 {
+        if value.len() >= 2 * SHORTEST_SECRET {
             secrets.push(value.clone());
         }
     }
@@ -233,7 +246,7 @@ pub fn build_with_clock(settings: ProviderSettings, clock: Arc<dyn Clock>) -> Re
         client: client(&settings.timeouts, &endpoint, is_loopback).map_err(SettingsError::Client)?,
         endpoint,
         headers,
-        secrets,
+        redactor: Redactor::new(secrets.iter().map(String::as_str)),
         format,
         options: RequestOptions {
             model: settings.model,
@@ -252,9 +265,9 @@ pub fn build_with_clock(settings: ProviderSettings, clock: Arc<dyn Clock>) -> Re
 }
 
 /// Where a protocol's requests go by default, and how a base URL becomes an endpoint.
-struct Defaults {
-    base_url: &'static str,
-    variable: &'static str,
+pub(super) struct Defaults {
+    pub(super) base_url: &'static str,
+    pub(super) variable: &'static str,
     /// What a base URL may already end with, the longest first.
     suffixes: &'static [&'static str],
     path: &'static str,
@@ -267,6 +280,10 @@ const OPENAI: Defaults = Defaults {
     path: "/chat/completions",
 };
 
+/// OpenAI's embeddings.
+pub(super) const EMBEDDINGS: Defaults =
+    Defaults { suffixes: &["/chat/completions", "/embeddings"], path: "/embeddings", ..OPENAI };
+
 const ANTHROPIC: Defaults = Defaults {
     base_url: "https://api.anthropic.com",
     variable: "ANTHROPIC_API_KEY",
@@ -276,7 +293,7 @@ const ANTHROPIC: Defaults = Defaults {
 
 impl Defaults {
     /// Appends the protocol's path to a base URL, as the providers' SDKs do; what is already there is not doubled, and a query stays.
-    fn endpoint(&self, base: &str) -> Result<Url, SettingsError> {
+    pub(super) fn endpoint(&self, base: &str) -> Result<Url, SettingsError> {
         let invalid = |url: &str, reason: &str| SettingsError::InvalidBaseUrl {
             url: crate::text::clean_line(url, 200),
             reason: reason.to_owned(),
@@ -304,7 +321,7 @@ impl Defaults {
     }
 }
 
-fn is_loopback(url: &Url) -> bool {
+pub(super) fn is_loopback(url: &Url) -> bool {
     match url.host() {
         Some(Host::Ipv4(address)) => address.is_loopback(),
         Some(Host::Ipv6(address)) => address.is_loopback(),

@@ -71,8 +71,8 @@ impl Tools for RecordingTools {
         specs
     }
 
-    fn check(&self, call: &ToolCall) -> Check {
-        let check = catch_unwind(AssertUnwindSafe(|| self.inner.check(call)))
+    fn check(&self, run_id: &str, call: &ToolCall) -> Check {
+        let check = catch_unwind(AssertUnwindSafe(|| self.inner.check(run_id, call)))
             .unwrap_or_else(|_| Check::Refused(Box::new(host_fault("the check of this call failed", ToolStatus::NotExecuted))));
         let recorded = self.shared.as_recorded(&super::format::Found::from(check));
         let found = recorded.unwrap_or_else(|| {
@@ -97,6 +97,16 @@ impl Tools for RecordingTools {
             self.shared.input(Entry::Outcome { call: call.clone(), attempt, outcome: Box::new(outcome.clone()) });
             outcome
         })
+    }
+
+    fn declined(&self, run_id: &str, call_id: &str, question: &Question) {
+        self.inner.declined(run_id, call_id, question);
+    }
+
+    fn generation(&self) -> u64 {
+        let generation = self.inner.generation();
+        self.shared.generation(generation);
+        generation
     }
 
     fn end_run(&self, run_id: &str) {

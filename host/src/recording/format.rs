@@ -69,6 +69,10 @@ pub(super) enum Entry {
     Tools {
         tools: Vec<ToolSpec>,
     },
+    /// What decides about calls was replaced.
+    Generation {
+        generation: u64,
+    },
     Model {
         answer: Answer,
     },
@@ -172,6 +176,7 @@ impl Entry {
         match self {
             Self::Header(_) => "header",
             Self::Tools { .. } => "other tools on offer",
+            Self::Generation { .. } => "another policy",
             Self::Model { .. } => "an answer of the model",
             Self::Check { .. } => "the check of a call",
             Self::Outcome { .. } => "the outcome of a call",

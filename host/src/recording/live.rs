@@ -10,7 +10,7 @@ use super::timeline::first_difference;
 use crate::approval::Approver;
 use crate::message::ToolCall;
 use crate::text::clean_line;
-use crate::tool::{CallContext, Check, ToolOutcome, Tools};
+use crate::tool::{CallContext, Check, Conversation, ToolOutcome, Tools};
 
 /// The most bytes of each side that a difference shows.
 const MAX_SHOWN: usize = 400;
@@ -75,7 +75,7 @@ pub async fn compare_live(
             Entry::Outcome { call: ran, outcome, .. } if ran.id == call.id => Some(outcome.as_ref()),
             _ => None,
         });
-        let check = tools.check(call);
+        let check = tools.check(&run_id, call);
         let mut differences = Vec::new();
         let now = Found::from(check.clone());
         compare("decision", &json!(decision(found)), &json!(decision(&now)), &mut differences);
@@ -115,6 +115,7 @@ async fn run(
         run_id: run_id.to_owned(),
         idempotency_key: format!("{run_id}:{}", call.id),
         attempt: 1,
+        conversation: Conversation::default(),
         approval,
         cancel: cancel.child_token(),
         progress: None,

@@ -1,5 +1,6 @@
 //! Drives a recorded run again, with the recorded inputs in the place of model, tools, people and clock.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -47,7 +48,8 @@ pub enum Verdict {
 pub async fn replay(recording: &Recording, observer: Option<Arc<dyn Observer>>) -> Replayed {
     let timeline = Arc::new(Timeline::new(recording, observer));
     let header = &recording.header;
-    let tools = ReplayTools { timeline: timeline.clone(), specs: Mutex::new(header.tools.clone().into()) };
+    let tools =
+        ReplayTools { timeline: timeline.clone(), specs: Mutex::new(header.tools.clone().into()), generation: AtomicU64::new(0) };
     let settings = RunnerSettings {
         max_parallel: header.max_parallel,
         max_parallel_per_plugin: header.max_parallel_per_plugin,
@@ -150,6 +152,7 @@ fn kind(event: &Value) -> Option<EventKind> {
 struct ReplayTools {
     timeline: Arc<Timeline>,
     specs: Mutex<Arc<[ToolSpec]>>,
+    generation: AtomicU64,
 }
 
 impl Tools for ReplayTools {
@@ -165,7 +168,7 @@ impl Tools for ReplayTools {
         specs.clone()
     }
 
-    fn check(&self, call: &ToolCall) -> Check {
+    fn check(&self, _run_id: &str, call: &ToolCall) -> Check {
         let pick = |entry: &Entry| match entry {
             Entry::Check { call: recorded, found } if recorded == call => Some(found.clone()),
             _ => None,
@@ -178,6 +181,16 @@ impl Tools for ReplayTools {
             }
             Took::Never => refused(),
         }
+    }
+
+    fn generation(&self) -> u64 {
+        let pick = |entry: &Entry| if let Entry::Generation { generation } = entry { Some(*generation) } else { None };
+        if self.timeline.peek(pick).is_some()
+            && let Took::Taken(generation) = self.timeline.take(pick)
+        {
+            self.generation.store(generation, Ordering::Relaxed);
+        }
+        self.generation.load(Ordering::Relaxed)
     }
 
     fn call<'a>(&'a self, call: &'a ToolCall, context: CallContext) -> BoxFuture<'a, ToolOutcome> {

@@ -115,7 +115,7 @@ impl Tools for Planned {
         TOOLS[..5].iter().map(|name| spec(name)).collect()
     }
 
-    fn check(&self, call: &ToolCall) -> Check {
+    fn check(&self, _run_id: &str, call: &ToolCall) -> Check {
         match call.name.as_str() {
             "a__ask" => Check::Ask(Box::new(Question {
                 plugin: "a".into(),
@@ -383,11 +383,11 @@ async fn live_tools_are_compared_call_by_call() {
         fn specs(&self) -> Arc<[ToolSpec]> {
             Planned.specs()
         }
-        fn check(&self, call: &ToolCall) -> Check {
+        fn check(&self, run_id: &str, call: &ToolCall) -> Check {
             match call.name.as_str() {
-                "b__read" => Planned.check(&ToolCall { name: "a__deny".into(), ..call.clone() }),
+                "b__read" => Planned.check(run_id, &ToolCall { name: "a__deny".into(), ..call.clone() }),
                 "a__deny" => Check::Ready,
-                _ => Planned.check(call),
+                _ => Planned.check(run_id, call),
             }
         }
         fn call<'a>(&'a self, call: &'a ToolCall, context: CallContext) -> BoxFuture<'a, ToolOutcome> {

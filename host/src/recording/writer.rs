@@ -48,6 +48,7 @@ struct State {
     held: Vec<(u64, Entry)>,
     model: String,
     tools: Arc<[ToolSpec]>,
+    generation: u64,
 }
 
 impl Recorder {
@@ -87,6 +88,7 @@ impl Recorder {
             held: Vec::new(),
             model: String::new(),
             tools: Arc::default(),
+            generation: 0,
         };
         let now = AtomicU64::new(clock.now_ms());
         Ok(Self { shared: Arc::new(Shared { path, redactor, clock, now, max_bytes, state: Mutex::new(state) }) })
@@ -187,6 +189,16 @@ impl Shared {
         if state.begun {
             let t = self.now();
             self.write_all(&mut state, t, Entry::Tools { tools: tools.to_vec() });
+        }
+    }
+
+    /// Notes that what decides about calls was replaced.
+    pub(super) fn generation(&self, generation: u64) {
+        let mut state = self.lock();
+        if state.generation != generation {
+            state.generation = generation;
+            let t = self.now();
+            self.write_all(&mut state, t, Entry::Generation { generation });
         }
     }
 

@@ -10,12 +10,14 @@ use cap_std::fs::Dir;
 use futures_util::StreamExt as _;
 use futures_util::stream;
 
+use super::builtin::{self, Builtin};
 use super::{ToolRef, ToolRegistry, model_name, spec};
 use crate::policy::Grants;
 use crate::policy::Limits;
 use crate::policy::{Note, Requests};
 use crate::policy::{Policy, Verdict, is_plugin_id};
-use crate::sandbox::{BindError, Bound, Plugin, Sandbox};
+use crate::sandbox::metadata::MetadataError;
+use crate::sandbox::{BindError, Bound, Plugin, PluginTool, Sandbox};
 use crate::text;
 use crate::tool::{ErrorCode, Failure};
 
@@ -26,10 +28,10 @@ const LOADS_AT_ONCE: usize = 4;
 pub struct PluginEntry {
     /// The plugin's id.
     pub id: String,
-    /// The file it came from.
-    pub path: PathBuf,
-    /// What loading found.
-    pub plugin: Plugin,
+    /// The component; none for a built-in plugin.
+    pub component: Option<Component>,
+    /// Its tools, in the order in which it lists them.
+    pub tools: Arc<[PluginTool]>,
     /// What the plugin asks for.
     pub requests: Option<Requests>,
     /// What it may use.
@@ -38,7 +40,35 @@ pub struct PluginEntry {
     pub grants: Grants,
     /// Grants of the policy that the plugin did not ask for and so does not get.
     pub dropped: Vec<Note>,
-    pub(super) bound: Bound,
+    pub(super) body: Body,
+}
+
+/// The component of a plugin.
+pub struct Component {
+    /// The file it came from.
+    pub path: PathBuf,
+    /// What loading found.
+    pub plugin: Plugin,
+}
+
+/// What runs a plugin's tools.
+pub(super) enum Body {
+    /// The sandbox.
+    Guest(Bound),
+    /// The host itself.
+    Builtin(Arc<dyn Builtin>),
+}
+
+impl PluginEntry {
+    /// What names the code that runs: the component's SHA-256 in hexadecimal, or this host's version for a built-in plugin.
+    pub fn digest(&self) -> String {
+        self.sha256().map_or_else(|| concat!("builtin-", env!("CARGO_PKG_VERSION")).to_owned(), |sha256| text::hex(sha256))
+    }
+
+    /// SHA-256 of the component; none for a built-in plugin.
+    pub fn sha256(&self) -> Option<&[u8; 32]> {
+        self.component.as_ref().map(|component| &component.plugin.sha256)
+    }
 }
 
 /// Which plugins of a directory to load.
@@ -50,6 +80,16 @@ pub enum LoadSelection<'a> {
     Granted,
     /// One.
     One(&'a str),
+}
+
+impl LoadSelection<'_> {
+    fn takes(self, id: &str, policy: &Policy) -> bool {
+        match self {
+            Self::All => true,
+            Self::Granted => policy.plugin(id).is_some(),
+            Self::One(one) => one == id,
+        }
+    }
 }
 
 /// What loading did, beside the registry.
@@ -95,6 +135,23 @@ pub enum RegistryError {
         /// The second.
         second: String,
     },
+    /// A file, or a pin of the policy, claims the id of a built-in plugin.
+    #[error("`{id}` is a built-in plugin, and {claim} claims its id")]
+    BuiltinClaimed {
+        /// The id.
+        id: String,
+        /// The file, or the line of the policy.
+        claim: String,
+    },
+    /// A built-in plugin describes its tools wrongly.
+    #[error("the built-in plugin `{id}` is wrong")]
+    Builtin {
+        /// The id.
+        id: String,
+        /// The cause.
+        #[source]
+        source: MetadataError,
+    },
     /// The policy grants something that cannot be given.
     #[error("plugin `{id}` cannot be given what the policy grants")]
     Bind {
@@ -109,6 +166,8 @@ pub enum RegistryError {
 impl ToolRegistry {
     /// Loads plugins and binds each to what `policy` grants it. `progress` is told of each plugin when it is done.
     ///
+    /// `builtins` are offered beside them, under the same policy.
+    ///
     /// A plugin that cannot be loaded is in the report, and the others work.
     ///
     /// # Errors
@@ -118,19 +177,15 @@ impl ToolRegistry {
         sandbox: &Sandbox,
         directory: &Path,
         policy: Arc<Policy>,
+        builtins: &[Arc<dyn Builtin>],
         selection: LoadSelection<'_>,
         progress: &(dyn Fn(&str) + Send + Sync),
     ) -> Result<(Self, LoadReport), RegistryError> {
         let mut report = LoadReport::default();
         let mut wanted = Vec::new();
-        let found = find_plugins(directory, &policy)?;
+        let found = find_plugins(directory, &policy, builtins)?;
         for (id, path) in found.plugins {
-            let selected = match selection {
-                LoadSelection::All => true,
-                LoadSelection::Granted => policy.plugin(&id).is_some(),
-                LoadSelection::One(one) => one == id,
-            };
-            if selected {
+            if selection.takes(&id, &policy) {
                 wanted.push((id, path));
             } else if !matches!(selection, LoadSelection::One(_)) {
                 report.skipped.push(id);
@@ -164,8 +219,20 @@ impl ToolRegistry {
             let entry = bind_one(sandbox, &policy, id.clone(), path, plugin, requests)?;
             plugins.insert(id, entry);
         }
+        for builtin in builtins.iter().filter(|builtin| selection.takes(builtin.id(), &policy)) {
+            plugins.insert(builtin.id().to_owned(), builtin::entry(builtin, &policy)?);
+        }
         let (tools, specs) = name_tools(&plugins, &policy)?;
-        let registry = Self { sandbox: sandbox.clone(), policy, plugins, tools, specs: specs.into(), counts: Mutex::default() };
+        let registry = Self {
+            sandbox: sandbox.clone(),
+            policy,
+            plugins,
+            tools,
+            specs: specs.into(),
+            counters: Arc::default(),
+            standing: Arc::default(),
+            audit: None,
+        };
         Ok((registry, report))
     }
 }
@@ -214,7 +281,10 @@ fn bind_one(
     // A plugin may ask for less than it could have.
     let limits = requests.as_ref().map_or(limits.clone(), |requests| requests.limits(&limits));
     match sandbox.bind(&plugin, &id, grants.clone(), limits.clone()) {
-        Ok(bound) => Ok(PluginEntry { id, path, plugin, requests, limits, grants, dropped, bound }),
+        Ok(bound) => {
+            let (tools, body) = (Arc::clone(&plugin.tools), Body::Guest(bound));
+            Ok(PluginEntry { id, component: Some(Component { path, plugin }), tools, requests, limits, grants, dropped, body })
+        }
         Err(source) => Err(RegistryError::Bind { id, source }),
     }
 }
@@ -227,10 +297,10 @@ fn name_tools(
     let mut tools: BTreeMap<String, ToolRef> = BTreeMap::new();
     let mut specs = Vec::new();
     for (id, entry) in plugins {
-        for (index, tool) in entry.plugin.tools.iter().enumerate() {
+        for (index, tool) in entry.tools.iter().enumerate() {
             let name = model_name(id, &tool.name);
             if let Some(other) = tools.get(&name) {
-                let first = plugins.get(&other.plugin).and_then(|plugin| plugin.plugin.tools.get(other.index));
+                let first = plugins.get(&other.plugin).and_then(|plugin| plugin.tools.get(other.index));
                 return Err(RegistryError::Collision {
                     name,
                     first: format!("{}/{}", other.plugin, first.map_or("?", |tool| tool.name.as_str())),
@@ -254,7 +324,7 @@ struct Found {
 }
 
 /// The plugins of a directory: each `*.wasm`, under the file's stem, or under the id whose `source` names it.
-fn find_plugins(directory: &Path, policy: &Policy) -> Result<Found, RegistryError> {
+fn find_plugins(directory: &Path, policy: &Policy, builtins: &[Arc<dyn Builtin>]) -> Result<Found, RegistryError> {
     let unreadable = |source| RegistryError::Directory { path: directory.to_owned(), source };
     let opened = Dir::open_ambient_dir(directory, ambient_authority()).map_err(unreadable)?;
     let mut files = BTreeSet::new();
@@ -266,7 +336,16 @@ fn find_plugins(directory: &Path, policy: &Policy) -> Result<Found, RegistryErro
     }
     let mut found = Found { plugins: Vec::new(), misnamed: Vec::new() };
     let mut claimed = BTreeSet::new();
+    let is_builtin = |id: &str| builtins.iter().any(|builtin| builtin.id() == id);
+    let claimed_by = |id: &str, claim: String| RegistryError::BuiltinClaimed { id: id.to_owned(), claim };
     for plugin in policy.plugins() {
+        if is_builtin(&plugin.id) {
+            // A pin that nothing checks would be a promise that nobody keeps.
+            if plugin.sha256.is_some() || plugin.source != format!("{}.wasm", plugin.id) {
+                return Err(claimed_by(&plugin.id, format!("the `sha256` or `source` of its block at {}", plugin.rule)));
+            }
+            continue;
+        }
         // A block for a file that is not there is reported when the plugin is loaded: it cannot be opened.
         let file = OsString::from(&plugin.source);
         found.plugins.push((plugin.id.clone(), directory.join(&file)));
@@ -275,6 +354,7 @@ fn find_plugins(directory: &Path, policy: &Policy) -> Result<Found, RegistryErro
     for file in files.difference(&claimed) {
         let path = directory.join(file);
         match path.file_stem().and_then(|stem| stem.to_str()) {
+            Some(id) if is_builtin(id) => return Err(claimed_by(id, format!("`{}`", path.display()))),
             Some(id) if is_plugin_id(id) => found.plugins.push((id.to_owned(), path)),
             _ => {
                 let id = text::clean_line(&file.to_string_lossy(), 80);

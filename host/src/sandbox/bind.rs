@@ -101,6 +101,24 @@ impl Means {
         }
     }
 
+    /// The same for another policy: with other secrets and other files to protect.
+    pub(super) fn renewed(&self, protected: Vec<Protected>, secrets: Arc<Secrets>) -> Self {
+        let tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let store = self.store.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        Self {
+            state_dir: self.state_dir.clone(),
+            protected,
+            secrets,
+            resolver: Arc::clone(&self.resolver),
+            tls: Mutex::new(tls),
+            store: Mutex::new(store),
+        }
+    }
+
+    pub(super) fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
     /// The trust store; reading it takes milliseconds, so only a plugin with a grant causes it.
     fn tls(&self) -> Result<Arc<rustls::ClientConfig>, BindError> {
         let mut tls = self.tls.lock().unwrap_or_else(PoisonError::into_inner);

@@ -11,11 +11,12 @@ use wasmtime::component::ComponentExportIndex;
 use super::bind::BoundPlugin;
 use super::bindings::{self, CallContext, Tool, ToolError};
 use super::drive::{End, drive};
-use super::meter::Counts;
+use super::meter::{Counts, Meter};
 use super::outcome::{self, Answer};
 use super::pace::{FUEL_PER_TURN, Turn};
 use super::plugin::Entry;
 use super::state::HostState;
+use super::trace::Trace;
 use super::trap::{self, Ended};
 use super::typed::{Arguments, TypedFunction, TypedOutput};
 use crate::message::ToolStatus;
@@ -49,7 +50,13 @@ pub struct Call {
 }
 
 /// Runs a call to its end. Whatever the guest does is an outcome.
-pub(super) async fn run(all_slots: Arc<Semaphore>, bound: Arc<BoundPlugin>, call: Call, started: Instant) -> ToolOutcome {
+pub(super) async fn run(
+    all_slots: Arc<Semaphore>,
+    bound: Arc<BoundPlugin>,
+    call: Call,
+    trace: Trace,
+    started: Instant,
+) -> ToolOutcome {
     let deadline = started.checked_add(bound.limits.timeout).unwrap_or(started + FOREVER);
     let turn = Arc::new(Turn::new(started, deadline));
     let subject = Subject { plugin: Arc::clone(&bound.id), tool: call.tool };
@@ -72,7 +79,7 @@ pub(super) async fn run(all_slots: Arc<Semaphore>, bound: Arc<BoundPlugin>, call
         }
     };
 
-    let state = HostState::new(Arc::clone(&bound), Arc::clone(&turn), call.cancel.clone(), call.progress);
+    let state = HostState::new(Arc::clone(&bound), Arc::clone(&turn), call.cancel.clone(), call.progress, trace.0);
     let mut store = match new_store(state) {
         Ok(store) => store,
         Err(error) => {
@@ -114,10 +121,11 @@ pub(super) async fn list_tools(bound: Arc<BoundPlugin>) -> Result<Vec<Tool>, Fai
     let subject = Subject { plugin: Arc::clone(&bound.id), tool: "list-tools".to_owned() };
     let turn = Arc::new(Turn::new(started, started + bound.limits.timeout));
     let cancel = CancellationToken::new();
-    let mut store = new_store(HostState::new(Arc::clone(&bound), Arc::clone(&turn), cancel.clone(), None)).map_err(|error| {
-        tracing::error!("cannot make a store: {error:#}");
-        trap::internal(&subject.text())
-    })?;
+    let mut store = new_store(HostState::new(Arc::clone(&bound), Arc::clone(&turn), cancel.clone(), None, Meter::default()))
+        .map_err(|error| {
+            tracing::error!("cannot make a store: {error:#}");
+            trap::internal(&subject.text())
+        })?;
     let work = async {
         let instance = bound.code.pre.instantiate_async(&mut store).await?;
         let Entry::Tools { list, call } = &bound.code.entry else { return Ok(Vec::new()) };
@@ -226,7 +234,7 @@ fn conclude(
     };
     let result = result.map_err(|failure| with_last_words(failure, &store));
     log_stdio(store.data_mut(), subject, result.is_err());
-    let Counts { denials, http_requests, http_bytes, dialled: _ } = store.data().meter.counts();
+    let Counts { denials, http_requests, http_bytes, dialled: _, used: _ } = store.data().meter.counts();
     let secrets = Arc::clone(&store.data().bound.secrets);
     // The instance goes before the clock is read: tearing it down is part of the call.
     drop(store);

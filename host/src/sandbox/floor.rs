@@ -67,7 +67,7 @@ impl Floor {
     ///
     /// Fails for a plugin that imports more than WASI's command interfaces and `wasi:logging`.
     pub fn new(sandbox: &Sandbox, plugin: &Plugin, limits: Limits) -> wasmtime::Result<Self> {
-        let mut linker = Linker::<State>::new(sandbox.0.linker.engine());
+        let mut linker = Linker::<State>::new(sandbox.shared.linker.engine());
         wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
         wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
         linker.instance("wasi:logging/logging@0.1.0-draft")?.func_new("log", |_, _, _, _| Ok(()))?;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::policy::RuleRef;
 use crate::tool::Failure;
 
 /// The most denials that are kept of one call.
@@ -10,6 +11,9 @@ const MAX_DENIALS: usize = 16;
 
 /// The most dialled addresses that are kept of one call.
 const MAX_DIALLED: usize = 64;
+
+/// The most rules that are kept of one call.
+const MAX_USED: usize = 64;
 
 /// Counts of one call, shared between the store and the tasks that serve its host functions.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +30,8 @@ pub(crate) struct Counts {
     pub(crate) http_bytes: u64,
     /// The hosts and addresses that were dialled, the first [`MAX_DIALLED`], each once.
     pub(crate) dialled: Vec<(Arc<str>, SocketAddr)>,
+    /// The rules that let something pass, and what kind they are; the first [`MAX_USED`], each once.
+    pub(crate) used: Vec<(&'static str, RuleRef)>,
 }
 
 impl Meter {
@@ -56,6 +62,14 @@ impl Meter {
         let known = counts.dialled.iter().any(|(other, known)| &**other == host && *known == address);
         if counts.dialled.len() < MAX_DIALLED && !known {
             counts.dialled.push((host.into(), address));
+        }
+    }
+
+    /// Notes that a rule of the policy let something pass. `kind` is what the policy calls it, such as `net`.
+    pub(crate) fn add_used(&self, kind: &'static str, rule: &RuleRef) {
+        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if counts.used.len() < MAX_USED && !counts.used.iter().any(|(other, known)| *other == kind && known == rule) {
+            counts.used.push((kind, rule.clone()));
         }
     }
 

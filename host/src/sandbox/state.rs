@@ -48,6 +48,7 @@ impl HostState {
         turn: Arc<Turn>,
         cancel: CancellationToken,
         progress: Option<ProgressSink>,
+        meter: Meter,
     ) -> Self {
         let limits = &bound.limits;
         let mut http = WasiHttpCtx::new();
@@ -57,7 +58,7 @@ impl HostState {
         Self {
             limiter: Limiter::new(limits),
             table,
-            meter: Meter::default(),
+            meter,
             stdout: None,
             stderr: None,
             wasi: None,
@@ -86,6 +87,11 @@ impl HostState {
     pub(super) fn keyvalue(&mut self) -> KeyValueView<'_> {
         self.enter();
         let (bound, meter) = (&self.bound, &self.meter);
+        if self.keyvalue.is_none()
+            && let Some(grant) = &bound.kv
+        {
+            meter.add_used("kv", &grant.rule);
+        }
         let ctx = self
             .keyvalue
             .get_or_insert_with(|| KeyValue::new(Arc::clone(&bound.id), bound.kv.clone(), bound.store.clone(), meter.clone()));

@@ -184,16 +184,19 @@ fn no_mount_hands_over_what_decides_on_rights() {
         ("the state directory", mount("state", "rw")),
         ("the state directory, to read", mount("state", "ro")),
         ("a secret, by a link", mount("inside-link", "ro") + secret),
+        ("the grants, by a link, to read", mount("grants-link", "ro")),
     ] {
         let host = Host::new();
         host.write("inside/token", "0123456789");
         host.write("state/honeycomb/keep", "");
         std::os::unix::fs::symlink(".", host.path().join("link")).expect("a link");
         std::os::unix::fs::symlink("inside", host.path().join("inside-link")).expect("a link");
+        host.write("approved/grants.toml", "version = 1\n");
+        std::os::unix::fs::symlink("approved", host.path().join("grants-link")).expect("a link");
         std::os::unix::fs::symlink(honeycomb_tests::host::plugins_dir(), host.path().join("plugins-link")).expect("a link");
         let host = host.policy(&policy);
         let before = std::fs::read(host.path().join("policy0.toml")).expect("the policy");
-        let ran = host.run(&["call", "files/list_files", "--args", "{\"path\":\"/p\"}"]);
+        let ran = host.run(&["call", "files/list_files", "--args", "{\"path\":\"/p\"}", "--grants", "approved/grants.toml"]);
         assert_eq!(ran.code, 2, "{what}: {ran:?}");
         assert!(ran.stderr.contains("cannot be"), "{what}: {ran:?}");
         assert_eq!(std::fs::read(host.path().join("policy0.toml")).expect("the policy"), before, "{what}");

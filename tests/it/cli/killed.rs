@@ -18,6 +18,8 @@ fn call(program: &Path, cache: &Path) -> Command {
         .arg(workspace().join("examples/policy.toml"))
         .arg("--cache-dir")
         .arg(cache)
+        .arg("--state-dir")
+        .arg(cache.join("state"))
         .args(["call", "calculator/calculate", "--args", "{\"expression\":\"6*7\"}", "--json", "--verbose"])
         .stdin(Stdio::null());
     command

@@ -136,7 +136,7 @@ async fn redirects_are_not_followed_and_keys_do_not_leak() {
     assert!(other.requests().is_empty());
     let error = client.ask(&request("x")).await.0.expect_err("a wrong key");
     assert_eq!(error.class, ProviderErrorClass::Auth);
-    assert!(error.message.contains("[redacted]") && !format!("{error:?}").contains("sk-very-secret"), "{error:?}");
+    assert!(error.message.contains("[secret]") && !format!("{error:?}").contains("sk-very-secret"), "{error:?}");
 }
 
 #[tokio::test]

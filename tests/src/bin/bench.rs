@@ -15,7 +15,7 @@ use honeycomb_host::policy::{Limits, Policy, PolicySource};
 use honeycomb_host::registry::{LoadSelection, ToolRegistry};
 use honeycomb_host::sandbox::floor::Floor;
 use honeycomb_host::sandbox::{Sandbox, SandboxOptions};
-use honeycomb_host::tool::{CallContext, Tools as _};
+use honeycomb_host::tool::{CallContext, Conversation, Tools as _};
 use honeycomb_tests::host::{guests_dir, host_program, workspace};
 use tokio_util::sync::CancellationToken;
 
@@ -41,7 +41,7 @@ async fn measure(rounds: usize) -> anyhow::Result<()> {
     let sandbox = Sandbox::new(options)?;
     let source = PolicySource { name: Arc::from("bench"), text: POLICY, base_dir: workspace().to_owned() };
     let policy = Arc::new(Policy::parse(&[source])?);
-    let (registry, report) = ToolRegistry::load(&sandbox, &guests_dir(), policy, LoadSelection::Granted, &|_| ()).await?;
+    let (registry, report) = ToolRegistry::load(&sandbox, &guests_dir(), policy, &[], LoadSelection::Granted, &|_| ()).await?;
     ensure!(report.failures.is_empty(), "{:?}", report.failures);
     let plugin = sandbox.load(&guests_dir().join("misbehave.wasm"), None).await?;
     let floor = Floor::new(&sandbox, &plugin, Limits::default()).map_err(|error| anyhow::anyhow!("{error:#}"))?;
@@ -116,7 +116,7 @@ fn rest(rounds: usize, registry: &ToolRegistry, tool: &str, arguments: &str) -> 
     let mut times = Vec::new();
     for _ in 0..rounds * BLOCK as usize {
         let started = Instant::now();
-        ensure!(matches!(registry.check(&call), honeycomb_host::tool::Check::Ready), "the call is not allowed");
+        ensure!(matches!(registry.check("bench", &call), honeycomb_host::tool::Check::Ready), "the call is not allowed");
         times.push(started.elapsed());
     }
     say(&format!("    finding the tool, parsing and validating arguments, and policy: {:.1?}", quantile(&mut times, 0.5)));
@@ -195,6 +195,7 @@ async fn call(registry: &ToolRegistry, tool: &str, arguments: &str) -> anyhow::R
         run_id: "run".to_owned(),
         idempotency_key: "key".to_owned(),
         attempt: 1,
+        conversation: Conversation::default(),
         approval: None,
         cancel: CancellationToken::new(),
         progress: None,

@@ -58,6 +58,11 @@ impl Emitter {
         }
     }
 
+    /// Who is told.
+    pub(crate) fn observers(&self) -> &[Arc<dyn Observer>] {
+        &self.observers
+    }
+
     /// Emits an event, after any delta that is still held.
     pub(crate) fn emit(&self, kind: EventKind) {
         let mut state = self.lock();

@@ -25,6 +25,15 @@ impl EventReceiver {
         self.0.recv().await
     }
 
+    /// Waits for the next event, on a thread that may block.
+    ///
+    /// # Panics
+    ///
+    /// Panics when called from an asynchronous task.
+    pub fn blocking_next(&mut self) -> Option<Event> {
+        self.0.blocking_recv()
+    }
+
     /// Returns the next event if it is there already.
     pub fn try_next(&mut self) -> Option<Event> {
         self.0.try_recv().ok()

@@ -2,11 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::agent::budget::{Budget, Price};
+use crate::agent::budget::Budget;
 use crate::agent::context::ContextSettings;
 use crate::agent::context::display::DisplaySettings;
 use crate::agent::history::WireRules;
 use crate::agent::loop_guard::LoopSettings;
+use crate::provider::price::Price;
 
 /// How a run behaves.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -14,6 +15,8 @@ use crate::agent::loop_guard::LoopSettings;
 pub struct RunSettings {
     /// The system prompt, as it is sent.
     pub system: String,
+    /// Names the session that the run belongs to, if there is one.
+    pub session: Option<String>,
     /// What the run may use.
     pub budget: Budget,
     /// What tokens cost; none counts no money.
@@ -32,12 +35,15 @@ pub struct RunSettings {
     pub max_invalid_turns: u32,
     /// The most calls of one turn; others of that turn are not executed.
     pub max_calls_per_turn: usize,
+    /// How many levels of workers may be below this run; 0 may start none. A runner with workers sets it.
+    pub worker_depth: u32,
 }
 
 impl Default for RunSettings {
     fn default() -> Self {
         Self {
             system: String::new(),
+            session: None,
             budget: Budget::default(),
             price: None,
             context: ContextSettings::default(),
@@ -47,6 +53,7 @@ impl Default for RunSettings {
             max_nudges: 2,
             max_invalid_turns: 3,
             max_calls_per_turn: 32,
+            worker_depth: 0,
         }
     }
 }

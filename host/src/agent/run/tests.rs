@@ -4,9 +4,9 @@ mod properties;
 use std::sync::Arc;
 
 use super::*;
-use crate::agent::budget::{Budget, Price};
 use crate::agent::event::ToolCompleted;
 use crate::agent::testing::{calls, error, outcome, part, read_only, says, spec, specs, turn};
+use crate::agent::{Budget, Price};
 use crate::message::{FinishReason, Part, ToolCall, ToolStatus};
 use crate::provider::ProviderErrorClass;
 use crate::tool::{Approval, Check, ToolHints, ToolOutcome};
@@ -123,6 +123,8 @@ fn a_question_is_asked_and_a_no_is_a_denial() {
             tool: id.into(),
             arguments: serde_json::json!({}),
             rule: "p:1".into(),
+            rule_id: String::new(),
+            sha256: String::new(),
             hints: ToolHints::default(),
         }))
     };

@@ -6,12 +6,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
+use super::delegate::Delegating;
 use super::{Drive, Halt, guarded, info};
 use crate::agent::hook::{AfterTool, BeforeTool, RunInfo, stop_failure};
 use crate::agent::run::{CheckedCall, PendingApproval, PendingCall, Run};
+use crate::agent::workers::supervise::GRACE;
 use crate::message::{ToolCall, ToolStatus};
-use crate::tool::{Approval, CallContext, Check, ErrorCode, Failure, ToolOutcome};
+use crate::tool::{Approval, CallContext, Check, Conversation, ErrorCode, Failure, ToolOutcome};
 
 /// How a call ended.
 struct Ended {
@@ -21,8 +24,14 @@ struct Ended {
     stop: Option<Failure>,
 }
 
-/// How many calls may run now.
-struct Permits<'a> {
+/// What the calls of a group share.
+struct Group<'a> {
+    info: RunInfo,
+    /// Stops them.
+    cancel: CancellationToken,
+    /// Set if one of them may delegate.
+    delegating: Option<Delegating>,
+    /// How many calls may run now.
     run: Semaphore,
     plugins: HashMap<&'a str, Semaphore>,
 }
@@ -61,18 +70,22 @@ impl Drive<'_> {
             };
             return Ok(CheckedCall { call_id: call.id, arguments, check });
         }
-        let check = self.check(&call);
+        let check = self.check(&info.run_id, &call);
         Ok(CheckedCall { call_id: call.id, arguments, check })
     }
 
-    fn check(&self, call: &ToolCall) -> Check {
-        catch_unwind(AssertUnwindSafe(|| self.runner.tools.check(call)))
+    fn check(&self, run_id: &str, call: &ToolCall) -> Check {
+        if let Some(settings) = self.workers.filter(|_| self.is_delegate(call)) {
+            return self.check_delegate(call, settings);
+        }
+        catch_unwind(AssertUnwindSafe(|| self.runner.tools.check(run_id, call)))
             .unwrap_or_else(|_| Check::Refused(Box::new(host_fault("the check of this call failed", ToolStatus::NotExecuted))))
     }
 
     pub(super) async fn ask_approval(&self, run: &mut Run, questions: Vec<PendingApproval>) {
         for PendingApproval { call_id, question } in questions {
-            let key = format!("{}\n{}", question.plugin, question.rule);
+            // Under another policy, the same line may be another rule.
+            let key = format!("{}\n{}\n{}", self.runner.tools.generation(), question.plugin, question.rule);
             let remembered = self.runner.approved().get(run.id()).is_some_and(|rules| rules.contains(&key));
             let approval = if remembered {
                 Approval::ForRun
@@ -86,6 +99,9 @@ impl Drive<'_> {
             if approval == Approval::ForRun {
                 self.runner.approved().entry(run.id().to_owned()).or_default().insert(key);
             }
+            if approval == Approval::No {
+                self.runner.tools.declined(run.id(), &call_id, &question);
+            }
             run.on_approval(&call_id, approval, remembered, self.now());
             self.tell(run);
         }
@@ -97,9 +113,13 @@ impl Drive<'_> {
         run.on_started(&ids, self.now());
         self.tell(run);
         self.emitter.checkpoint(run);
-        let info = info(run);
+        let conversation = run.conversation();
         let settings = &self.runner.settings;
-        let permits = Permits {
+        let delegates = group.iter().any(|pending| self.is_delegate(&pending.call));
+        let shared = Group {
+            info: info(run),
+            cancel: self.cancel.child_token(),
+            delegating: delegates.then(|| Delegating::new(run)),
             run: Semaphore::new(settings.max_parallel.clamp(1, Semaphore::MAX_PERMITS)),
             plugins: group
                 .iter()
@@ -107,7 +127,7 @@ impl Drive<'_> {
                 .map(|(plugin, permits)| (plugin, Semaphore::new(permits)))
                 .collect(),
         };
-        let mut running: FuturesUnordered<_> = group.iter().map(|pending| self.call(&info, pending, &permits)).collect();
+        let mut running: FuturesUnordered<_> = group.iter().map(|pending| self.call(&shared, pending, &conversation)).collect();
         let deadline = self.sleep(run.remaining_ms());
         tokio::pin!(deadline);
         loop {
@@ -116,14 +136,15 @@ impl Drive<'_> {
                 // First, so that a call that has ended keeps its outcome when the run is cancelled in the same moment.
                 ended = running.next() => ended,
                 () = self.cancel.cancelled() => {
-                    drop(running);
+                    self.wind_up(run, &shared, running).await;
                     return self.halt(run, &Halt::Cancelled);
                 }
                 () = &mut deadline => {
-                    drop(running);
+                    self.wind_up(run, &shared, running).await;
                     return self.halt(run, &Halt::Expired);
                 }
             };
+            run.count_workers(&self.ledger.take());
             let Some(Ended { call_id, outcome, stop }) = ended else { return };
             run.on_tool(&call_id, &outcome, self.now());
             self.tell(run);
@@ -137,13 +158,27 @@ impl Drive<'_> {
         }
     }
 
-    async fn call(&self, info: &RunInfo, pending: &PendingCall, permits: &Permits<'_>) -> Ended {
+    /// Stops calls that are under way. Workers have a moment to hand over what they have; everything else is dropped.
+    async fn wind_up(&self, run: &mut Run, group: &Group<'_>, mut running: FuturesUnordered<impl Future<Output = Ended>>) {
+        group.cancel.cancel();
+        if group.delegating.is_some()
+            && let Ok(Some(Ended { call_id, outcome, .. })) = tokio::time::timeout(GRACE * 2, running.next()).await
+        {
+            run.on_tool(&call_id, &outcome, self.now());
+            self.tell(run);
+        }
+        drop(running);
+        run.count_workers(&self.ledger.take());
+    }
+
+    async fn call(&self, group: &Group<'_>, pending: &PendingCall, conversation: &Conversation) -> Ended {
+        let info = &group.info;
         // Semaphores that are never closed always give a permit.
-        let _plugin_permit = match permits.plugins.get(plugin(&pending.call)) {
+        let _plugin_permit = match group.plugins.get(plugin(&pending.call)) {
             Some(plugin) => plugin.acquire().await.ok(),
             None => None,
         };
-        let _run_permit = permits.run.acquire().await.ok();
+        let _run_permit = group.run.acquire().await.ok();
         let mut call = pending.call.clone();
         let mut attempt = pending.attempt;
         let mut approval = pending.approval;
@@ -153,12 +188,18 @@ impl Drive<'_> {
                 run_id: info.run_id.clone(),
                 idempotency_key: idempotency_key.clone(),
                 attempt,
+                conversation: conversation.clone(),
                 approval,
-                cancel: self.cancel.child_token(),
+                cancel: group.cancel.child_token(),
                 progress: Some(self.progress_sink(&call)),
             };
             let _stop_on_drop = context.cancel.clone().drop_guard();
-            let outcome = guarded(async { self.runner.tools.call(&call, context).await }).await;
+            let outcome = match (self.workers, &group.delegating) {
+                (Some(settings), Some(delegating)) if self.is_delegate(&call) => {
+                    guarded(self.delegate(delegating, settings, &call, &context.cancel)).await
+                }
+                _ => guarded(async { self.runner.tools.call(&call, context).await }).await,
+            };
             let mut outcome =
                 outcome.unwrap_or_else(|| host_fault("the host failed while running this call", ToolStatus::Interrupted));
             let mut retry = None;
@@ -183,7 +224,7 @@ impl Drive<'_> {
                 return Ended { call_id: call.id, outcome, stop: None };
             };
             let repeat = ToolCall { arguments, ..call.clone() };
-            if !matches!(self.check(&repeat), Check::Ready) {
+            if !matches!(self.check(&info.run_id, &repeat), Check::Ready) {
                 return Ended { call_id: call.id, outcome, stop: None };
             }
             attempt += 1;

@@ -107,10 +107,10 @@ fn every_rule_that_matches_counts_its_calls() {
         parse(&[("*", "allow", "max_calls = 9"), ("x", "allow", "max_calls = 2"), ("x*", "ask", ""), ("y", "allow", "")]);
     let limits = |tool: &str| {
         let decision = policy.decide("p", tool, &Map::new());
-        decision.max_calls.into_iter().map(|limit| (limit.key.to_string(), limit.max_calls)).collect::<Vec<_>>()
+        decision.limits.into_iter().map(|limit| (limit.rule.to_string(), limit.max_calls)).collect::<Vec<_>>()
     };
-    assert_eq!(limits("x"), [("p.toml:6:1".to_owned(), 2), ("p.toml:2:1".to_owned(), 9)]);
-    assert_eq!(limits("y"), [("p.toml:2:1".to_owned(), 9)]);
+    assert_eq!(limits("x"), [("p.toml:6".to_owned(), Some(2)), ("p.toml:2".to_owned(), Some(9))]);
+    assert_eq!(limits("y"), [("p.toml:2".to_owned(), Some(9))]);
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn rules_on_one_line_are_counted_apart() {
     let text = "version = 1\n[plugins.p]\ntools = [{ name = \"x\", decision = \"allow\", max_calls = 1 }, { name = \"y\", decision = \"allow\", max_calls = 1 }]";
     let source = PolicySource { name: Arc::from("p.toml"), text, base_dir: PathBuf::from("/policy") };
     let policy = Policy::parse(&[source]).expect("valid");
-    let key = |tool: &str| policy.decide("p", tool, &Map::new()).max_calls[0].key.clone();
+    let key = |tool: &str| policy.decide("p", tool, &Map::new()).limits[0].key.clone();
     assert_ne!(key("x"), key("y"));
 }
 

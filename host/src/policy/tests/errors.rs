@@ -31,6 +31,10 @@ const PLUGIN: &[(&str, &str, &str, &str)] = &[
     ("[[plugins.a.tools]]\nname = \"x\"\ndecision = \"allow\"\nmax_calls = 0", "6:13", "`max_calls` is zero", "for example"),
     ("[[plugins.a.tools]]\nname = \"x\"\ndecision = \"allow\"\nmax_calls = -1", "6:13", "negative or too large", "for example"),
     ("[[plugins.a.tools]]\nname = \"x\"\ndecision = \"deny\"\nmax_calls = 1", "6:13", "`max_calls` does nothing", "remove it"),
+    ("[[plugins.a.tools]]\nname = \"x\"\ndecision = \"allow\"\nrate = 10", "6:8", "`rate` must be a string", "10/min"),
+    ("[[plugins.a.tools]]\nname = \"x\"\ndecision = \"allow\"\nrate = \"0/s\"", "6:8", "is zero", "10/min"),
+    ("[[plugins.a.tools]]\nname = \"x\"\ndecision = \"allow\"\nrate = \"10/day\"", "6:8", "`10/day` is not a rate", "`/h`"),
+    ("[[plugins.a.tools]]\nname = \"x\"\ndecision = \"deny\"\nrate = \"1/s\"", "6:8", "`rate` does nothing", "remove it"),
     (
         "[[plugins.a.tools]]\nname = \"x\"\ndecision = \"ask\"\nargs = { propertis = {} }",
         "6:8",

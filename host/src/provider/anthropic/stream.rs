@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Block, Usage, finish_reason, part, tool_call};
 use crate::message::{FinishReason, ModelTurn, Part};
-use crate::provider::decode::{Assembler, IdSource, Progress, bad_response};
+use crate::provider::decode::{Assembler, IdSource, Progress, bad_response, says_something};
 use crate::provider::{ModelEvent, ProviderError};
 
 /// More content blocks than this in one message are a fault of the server.
@@ -110,6 +110,15 @@ impl Assembler for StreamAssembler {
             _ => {}
         }
         Ok(())
+    }
+
+    fn has_content(&self, data: &Value) -> bool {
+        match data.get("type").and_then(Value::as_str).unwrap_or_default() {
+            "content_block_delta" => data.get("delta").is_some_and(says_something),
+            "message_start" => self.progress == Progress::Idle,
+            "content_block_start" | "content_block_stop" | "message_delta" | "message_stop" => true,
+            _ => false,
+        }
     }
 
     fn progress(&self) -> Progress {

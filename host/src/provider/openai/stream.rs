@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::Answer;
 use super::calls::{CallAssembler, Fragment};
 use crate::message::ModelTurn;
-use crate::provider::decode::{Assembler, IdSource, Progress};
+use crate::provider::decode::{Assembler, IdSource, Progress, says_something};
 use crate::provider::{ModelEvent, ProviderError};
 
 pub(in crate::provider) struct StreamAssembler {
@@ -46,6 +46,12 @@ impl Assembler for StreamAssembler {
             }
         }
         self.answer.finish_reason(choice)
+    }
+
+    fn has_content(&self, data: &Value) -> bool {
+        let choices = data.get("choices").and_then(Value::as_array);
+        let parts = ["delta", "message", "finish_reason"];
+        choices.into_iter().flatten().any(|choice| parts.iter().filter_map(|part| choice.get(part)).any(says_something))
     }
 
     fn progress(&self) -> Progress {

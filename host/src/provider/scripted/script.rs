@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::file;
 use crate::message::{FinishReason, TokenUsage, ToolStatus};
 use crate::provider::ProviderErrorClass;
 
@@ -230,12 +231,6 @@ pub enum ScriptError {
         #[source]
         source: std::io::Error,
     },
-    /// The file is too large.
-    #[error("script `{}` is larger than {MAX_FILE} bytes", path.display())]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
     /// The text is not a script.
     #[error("{}not a valid script: {message}", path.as_ref().map(|path| format!("`{}` is ", path.display())).unwrap_or_default())]
     Invalid {
@@ -277,14 +272,8 @@ impl Script {
     }
 
     pub(super) fn from_file(path: &Path) -> Result<Self, ScriptError> {
-        use std::io::Read as _;
-        let read = |source| ScriptError::Read { path: path.to_owned(), source };
-        let mut text = String::new();
-        let file = std::fs::File::open(path).map_err(read)?;
-        file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(read)?;
-        if text.len() as u64 > MAX_FILE {
-            return Err(ScriptError::TooLarge { path: path.to_owned() });
-        }
+        let text = file::read_text(path, MAX_FILE)
+            .map_err(|error| ScriptError::Read { path: path.to_owned(), source: error.into_io() })?;
         Self::parse(&text).map_err(|error| match error {
             ScriptError::Invalid { message, .. } => ScriptError::Invalid { path: Some(path.to_owned()), message },
             other => other,

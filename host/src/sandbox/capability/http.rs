@@ -208,6 +208,7 @@ impl Call {
         let connect_by = timeouts.connect_by();
         let addresses = resolve::vetted(&*self.shared.resolver, &target.host, &rule.grant, connect_by, &report).await?;
         self.meter.add_http_request();
+        self.meter.add_used("net", &rule.grant.rule);
         let dialled = |address| self.meter.add_dialled(&target.host, address);
         let stream = connect::connect(&target, &addresses, &self.shared.tls, connect_by, dialled).await?;
 
