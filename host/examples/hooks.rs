@@ -84,7 +84,7 @@ impl Tools for Weather {
         }])
     }
 
-    fn check(&self, _: &ToolCall) -> Check {
+    fn check(&self, _: &str, _: &ToolCall) -> Check {
         Check::Ready
     }
 

@@ -23,7 +23,7 @@ pub use budget::Budget;
 pub use clock::{Clock, FixedClock, SystemClock};
 pub use context::ContextSettings;
 pub use context::display::{DisplaySettings, ResultDisplay};
-pub use event::{Event, EventKind, EventReceiver, Observer, ToolCompleted, Verdict, channel};
+pub use event::{Event, EventKind, EventReceiver, Interruption, Observer, ToolCompleted, Verdict, channel};
 pub use history::{ReasoningReplay, WireRules, is_wire_name, normalise, normalise_tools, validate_history};
 #[doc(hidden)]
 pub use history::{fuzz_arguments, fuzz_normalise};

@@ -7,6 +7,7 @@ mod audit;
 mod call;
 mod chat;
 mod doctor;
+mod eval;
 mod grants;
 mod host;
 mod inspect;
@@ -19,6 +20,7 @@ mod paths;
 mod policy;
 mod printer;
 mod reload;
+mod replay;
 mod run;
 mod session;
 mod sessions;
@@ -66,6 +68,9 @@ struct Cli {
     command: Option<Command>,
     /// What the agent shall do; without it, and on a terminal, a chat begins
     task: Option<String>,
+    /// Write the run to a new file that `replay` takes
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 }
 
 /// Options that every command takes.
@@ -124,6 +129,9 @@ enum Command {
     Run {
         /// What the agent shall do
         task: String,
+        /// Write the run to a new file that `replay` takes
+        #[arg(long, value_name = "FILE")]
+        record: Option<PathBuf>,
     },
     /// Chat on the terminal
     Chat,
@@ -141,6 +149,10 @@ enum Command {
     /// Check, explain, test or suggest a policy
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Run scenarios, and say which did not come out as they should
+    Eval(eval::EvalArgs),
+    /// Replay a recorded run without model or tools, and say whether all is as it was
+    Replay(replay::ReplayArgs),
     /// Verify or show the audit file
     #[command(subcommand)]
     Audit(audit::AuditCommand),
@@ -178,7 +190,10 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
-    let Cli { common, command, task } = cli;
+    let Cli { common, command, task, record } = cli;
+    if record.is_some() && (command.is_some() || task.is_none()) {
+        return Err(CliError::usage("`--record` needs a task").hint("such as `honeycomb-host run --record FILE \"task\"`"));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -188,15 +203,17 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
         match (command, task) {
             (None, Some(task)) => {
                 refuse_mistyped_command(&task)?;
-                run::run(&common, &task).await
+                run::run(&common, &task, record.as_deref()).await
             }
-            (Some(Command::Run { task }), _) => run::run(&common, &task).await,
+            (Some(Command::Run { task, record }), _) => run::run(&common, &task, record.as_deref()).await,
             (None, None) | (Some(Command::Chat), _) => chat::chat(&common).await,
             (Some(Command::Tools), _) => tools::tools(&common).await,
             (Some(Command::Call(args)), _) => call::call(&common, &args).await,
             (Some(Command::Inspect { file }), _) => inspect::inspect(&common, &file).await,
             (Some(Command::Mcp(args)), _) => mcp::mcp(&common, &args).await,
             (Some(Command::Policy(command)), _) => policy::policy(&common, command).await,
+            (Some(Command::Eval(args)), _) => eval::eval(&common, &args).await,
+            (Some(Command::Replay(args)), _) => replay::replay(&common, &args).await,
             (Some(Command::Audit(command)), _) => audit::audit(&common, &command),
             (Some(Command::Memory(command)), _) => memory::memory(&common, command).await,
             (Some(Command::Sessions(command)), _) => sessions::sessions(&common, command).await,
@@ -212,9 +229,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
 /// A single word close to a command's name is a typing error more often than a task.
 fn refuse_mistyped_command(task: &str) -> Result<(), CliError> {
     /// Commands that are to come: a client that starts one must not get a model's prose instead.
-    const RESERVED: [&str; 7] = ["build", "dev", "eval", "new", "replay", "serve", "test"];
-    const COMMANDS: [&str; 11] =
-        ["run", "chat", "tools", "call", "inspect", "mcp", "policy", "audit", "memory", "sessions", "doctor"];
+    const RESERVED: [&str; 5] = ["build", "dev", "new", "serve", "test"];
+    const COMMANDS: [&str; 13] =
+        ["run", "chat", "tools", "call", "inspect", "mcp", "policy", "audit", "memory", "sessions", "eval", "replay", "doctor"];
     if task.contains(char::is_whitespace) || !task.is_ascii() {
         return Ok(());
     }

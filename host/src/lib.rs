@@ -34,7 +34,10 @@ pub mod memory;
 
 pub mod agent;
 pub mod provider;
+pub mod recording;
 pub mod store;
+
+pub mod eval;
 
 pub mod cli;
 pub mod config;

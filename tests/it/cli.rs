@@ -12,6 +12,7 @@ mod limits;
 mod memory;
 mod policies;
 mod reload;
+mod replay;
 mod resume;
 mod rights;
 mod sessions;

@@ -4,6 +4,7 @@ mod agent;
 mod cassettes;
 mod cli;
 mod clients;
+mod eval;
 mod faults;
 mod fields;
 mod fuzz;

@@ -21,6 +21,14 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("registry", &["audit", "json", "message", "policy", "sandbox", "text", "tool"]),
     ("memory", &["message", "provider", "registry", "sandbox", "secret", "text", "time", "tool"]),
     ("store", &["agent", "json", "message", "secret", "text", "time", "tool"]),
+    (
+        "eval",
+        &[
+            "agent", "approval", "memory", "message", "policy", "provider", "registry", "sandbox", "secret", "text", "time",
+            "tool",
+        ],
+    ),
+    ("recording", &["agent", "approval", "message", "provider", "secret", "text", "tool"]),
     ("config", &[]),
 ];
 

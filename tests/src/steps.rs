@@ -68,7 +68,7 @@ impl Tools for City {
         Arc::new([tool("city__look", true), tool("city__write", false)])
     }
 
-    fn check(&self, call: &ToolCall) -> Check {
+    fn check(&self, _run_id: &str, call: &ToolCall) -> Check {
         if call.name.starts_with("city__") {
             return Check::Ready;
         }

@@ -9,7 +9,7 @@ use super::stop::{RunUsage, StopReason};
 use crate::message::{FinishReason, TokenUsage, ToolStatus};
 use crate::tool::{Approval, BoxFuture, Failure};
 
-pub(crate) use emitter::{DELTA_MS, Emitter};
+pub(crate) use emitter::Emitter;
 pub use queue::{EventReceiver, channel};
 
 /// One thing that happened in a run. In JSON it is flat: the fields of its kind stand beside these.
@@ -46,6 +46,23 @@ pub trait Observer: Send + Sync {
         let _ = run;
         Box::pin(std::future::ready(Ok(())))
     }
+
+    /// Receives word that something the run waited for was dropped. Comes before the events that follow from it.
+    fn interrupted(&self, why: Interruption) {
+        let _ = why;
+    }
+}
+
+/// Why the run stopped waiting for a model, a person or its tools.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interruption {
+    /// The caller ended the run.
+    Cancelled,
+    /// The run's time is up.
+    Expired,
+    /// A summary took too long; the run goes on without it.
+    SummaryTimedOut,
 }
 
 /// The kinds of events, under their stable names.

@@ -17,7 +17,7 @@ pub(super) async fn chat(common: &Common) -> Result<ExitCode, CliError> {
     }
     let policy = host::load_policy(&common.policy)?;
     let opened = session::open(common, &host::read_secrets(&policy)?)?;
-    let mut agent = open_agent(common, policy, opened).await?;
+    let mut agent = open_agent(common, policy, opened, None).await?;
     output::note("type a task; an empty line or Ctrl-D ends the chat, Ctrl-C stops the task under way");
     let mut conversation: Option<Run> = agent.earlier.take();
     let mut asked = false;

@@ -8,9 +8,11 @@ use anyhow::Context as _;
 use super::output::{self, CliError};
 use super::{Common, audit, grants, keyring, memory, paths, trusted};
 use crate::policy::{Policy, PolicySource, SecretSource};
+use crate::recording::{Origin, PluginOrigin};
 use crate::registry::{Builtin, LoadReport, LoadSelection, RegistryError, ToolRegistry};
 use crate::sandbox::{Protected, Sandbox, SandboxOptions};
 use crate::secret::{SecretRequest, Secrets, read_file};
+use crate::text::hex;
 use crate::tool::ErrorCode;
 
 /// The largest policy file that is read; the parser has the same bound.
@@ -179,6 +181,15 @@ async fn load(
         }
     }
     Ok((registry, report))
+}
+
+/// What a recording says about the tools.
+pub(super) fn origin(registry: &ToolRegistry) -> Origin {
+    let plugins = registry.plugins().filter_map(|entry| {
+        // A built-in plugin is this program's version, which the recording has anyway.
+        entry.component.as_ref().map(|component| PluginOrigin { id: entry.id.clone(), sha256: hex(&component.plugin.sha256) })
+    });
+    Origin { policy: registry.policy().digest().to_owned(), plugins: plugins.collect() }
 }
 
 fn registry_error(error: RegistryError) -> CliError {

@@ -12,7 +12,7 @@ use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
 use super::output::{self, CliError};
-use super::run::{self, Agent};
+use super::run;
 use super::session::{failed, open_store, path, tell_end};
 use super::{Common, host, signals};
 use crate::agent::{Clock as _, Event, EventKind, Run, SystemClock};
@@ -129,12 +129,14 @@ async fn resume(common: &Common, id: &str) -> Result<ExitCode, CliError> {
         tell_end(&opened.session);
         return Ok(run::exit_code(result.stop_reason));
     }
-    let Agent { runner, session, .. } = run::open_agent(common, policy, Some(opened)).await?;
+    let agent = run::open_agent(common, policy, Some(opened), None).await?;
+    let runner = &agent.runner;
     if let Some(before) = run.model().filter(|before| *before != runner.model()) {
         output::note(&format!("the model was `{}`, and is `{}` now", text::clean_line(before, 100), runner.model()));
     }
     let result = runner.resume(&mut run, &cancel).await;
-    session.iter().for_each(|session| tell_end(session));
+    agent.printer.drained().await;
+    agent.session.iter().for_each(|session| tell_end(session));
     Ok(run::exit_code(result.stop_reason))
 }
 

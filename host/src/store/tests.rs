@@ -74,6 +74,8 @@ fn question() -> Question {
         tool: "write".into(),
         arguments: json!({}),
         rule: "policy.toml:7".into(),
+        rule_id: String::new(),
+        sha256: String::new(),
         hints: ToolHints::default(),
     }
 }

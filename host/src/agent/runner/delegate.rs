@@ -95,7 +95,7 @@ impl Runner {
         cancel: &CancellationToken,
     ) -> Result<TeamReport, DelegateError> {
         let settings = self.workers.unwrap_or_default();
-        let emitter = Emitter::new(run, self.observers.clone(), self.clock.clone());
+        let emitter = Emitter::new(run, self.observers.clone(), self.clock.clone(), self.settings.join_deltas_ms);
         let ledger = Arc::new(Ledger::default());
         let supervisor =
             Supervisor { runner: self, settings: &settings, emitter: &emitter, ledger: &ledger, parent: parent(run) };

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::delegate::Delegating;
-use super::{Drive, guarded, info, sleep_opt};
+use super::{Drive, Halt, guarded, info};
 use crate::agent::hook::{AfterTool, BeforeTool, RunInfo, stop_failure};
 use crate::agent::run::{CheckedCall, PendingApproval, PendingCall, Run};
 use crate::agent::stop::StopReason;
@@ -132,7 +132,7 @@ impl Drive<'_> {
                 .collect(),
         };
         let mut running: FuturesUnordered<_> = group.iter().map(|pending| self.call(&shared, pending, &conversation)).collect();
-        let deadline = sleep_opt(run.remaining_ms());
+        let deadline = self.sleep(run.remaining_ms());
         tokio::pin!(deadline);
         loop {
             let ended = tokio::select! {
@@ -141,11 +141,11 @@ impl Drive<'_> {
                 ended = running.next() => ended,
                 () = self.cancel.cancelled() => {
                     self.wind_up(run, &shared, running).await;
-                    return run.cancel(self.now());
+                    return self.halt(run, &Halt::Cancelled);
                 }
                 () = &mut deadline => {
                     self.wind_up(run, &shared, running).await;
-                    return run.expire(self.now());
+                    return self.halt(run, &Halt::Expired);
                 }
             };
             run.count_workers(&self.ledger.take());
