@@ -202,6 +202,7 @@ mod tests {
             max_output_tokens: Some(7),
             max_cost_micros: Some(500_000),
             max_fuel: Some(8),
+            ..Budget::default()
         };
         assert_eq!(settings.run.budget, budget);
         let context = ContextSettings {

@@ -122,6 +122,8 @@ impl Tools for Planned {
                 tool: "ask".into(),
                 arguments: json!({"x": call.arguments}),
                 rule: "policy.toml:3".into(),
+                rule_id: String::new(),
+                sha256: String::new(),
                 hints: ToolHints::default(),
             })),
             "a__deny" => {

@@ -130,6 +130,7 @@ mod tests {
             run_id: "worker".into(),
             idempotency_key: "k".into(),
             attempt: 1,
+            conversation: crate::tool::Conversation::default(),
             approval: None,
             cancel: CancellationToken::new(),
             progress: None,

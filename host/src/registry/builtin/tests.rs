@@ -76,7 +76,7 @@ async fn run(registry: &ToolRegistry, name: &str, arguments: &Value, cancel: Can
         cancel,
         progress: None,
     };
-    if let Check::Refused(outcome) = registry.check(&call) {
+    if let Check::Refused(outcome) = registry.check("run", &call) {
         return *outcome;
     }
     registry.call(&call, context).await
