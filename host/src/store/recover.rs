@@ -145,10 +145,11 @@ fn keys(old: &Connection) -> rusqlite::Result<BTreeSet<i64>> {
 fn copy(old: &Connection, new: &Connection, table: &str, condition: &str, key: i64) -> bool {
     let read = || -> rusqlite::Result<bool> {
         let mut whole = true;
-        let mut statement = old.prepare_cached(&format!("SELECT * FROM {table} WHERE {condition}"))?;
-        let names = statement.column_names().collect::<Vec<_>>().join(", ");
-        let places = vec!["?"; statement.column_count()].join(", ");
-        let columns = statement.column_count();
+        // The new store's names: a damaged schema may hold anything, and rusqlite panics on a name that is not UTF-8.
+        let columns =
+            new.prepare_cached(&format!("SELECT * FROM {table} LIMIT 0"))?.column_names().map(str::to_owned).collect::<Vec<_>>();
+        let (names, places, columns) = (columns.join(", "), vec!["?"; columns.len()].join(", "), columns.len());
+        let mut statement = old.prepare_cached(&format!("SELECT {names} FROM {table} WHERE {condition}"))?;
         let mut insert = new.prepare_cached(&format!("INSERT OR IGNORE INTO {table} ({names}) VALUES ({places})"))?;
         let mut rows = statement.query([key])?;
         while let Some(row) = rows.next()? {
