@@ -120,6 +120,7 @@ mod tests {
 
     use super::*;
     use crate::agent::testing::{Act, FakeTools, outcome};
+    use crate::tool::Conversation;
 
     fn call(name: &str) -> ToolCall {
         ToolCall { id: "1".into(), provider_id: None, name: name.into(), arguments: "{}".into() }
@@ -130,9 +131,11 @@ mod tests {
             run_id: "worker".into(),
             idempotency_key: "k".into(),
             attempt: 1,
+            conversation: Conversation::default(),
             approval: None,
             cancel: CancellationToken::new(),
             progress: None,
+            log: None,
         }
     }
 
