@@ -421,7 +421,7 @@ impl Run {
 
     /// Where the run's calls come from: its session, and the tools whose results the model has read.
     pub fn conversation(&self) -> Conversation {
-        let mut read = BTreeSet::new();
+        let mut read: BTreeSet<String> = self.settings.tools_read.iter().cloned().collect();
         for part in self.messages.iter().flat_map(|message| &message.parts) {
             if let Part::ToolResult(result) = part
                 && matches!(result.status, ToolStatus::Ok | ToolStatus::Error)

@@ -35,6 +35,8 @@ pub struct RunSettings {
     pub max_invalid_turns: u32,
     /// The most calls of one turn; others of that turn are not executed.
     pub max_calls_per_turn: usize,
+    /// The tools whose results had been read by whoever wrote the task: a worker's parent. What they say may stand in the task.
+    pub tools_read: Vec<String>,
     /// How many levels of workers may be below this run; 0 may start none. A runner with workers sets it.
     pub worker_depth: u32,
 }
@@ -53,6 +55,7 @@ impl Default for RunSettings {
             max_nudges: 2,
             max_invalid_turns: 3,
             max_calls_per_turn: 32,
+            tools_read: Vec::new(),
             worker_depth: 0,
         }
     }

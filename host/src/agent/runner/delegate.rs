@@ -212,5 +212,10 @@ impl Drive<'_> {
 }
 
 fn parent(run: &Run) -> Parent {
-    Parent { run_id: run.id().to_owned(), settings: run.settings().clone(), left: run.settings().budget.left(&run.usage()) }
+    Parent {
+        run_id: run.id().to_owned(),
+        settings: run.settings().clone(),
+        left: run.settings().budget.left(&run.usage()),
+        tools_read: run.conversation().tools_read.to_vec(),
+    }
 }

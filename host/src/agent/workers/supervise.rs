@@ -40,6 +40,8 @@ pub(crate) struct Parent {
     pub(crate) settings: RunSettings,
     /// What it has left.
     pub(crate) left: Budget,
+    /// The tools whose results its model has read.
+    pub(crate) tools_read: Vec<String>,
 }
 
 /// What a team works with.
@@ -212,13 +214,15 @@ impl Supervisor<'_> {
     fn prepare(&self, round: &Round<'_>, subtask: &Subtask, share: Share) -> Result<(Runner, Run, Started), PromptError> {
         let left_ms = round.until.map(|until| millis(until.saturating_duration_since(Instant::now())));
         let max_wall_ms = left_ms.into_iter().chain(self.settings.max_wall_ms).min();
-        let parent = &self.parent.settings;
+        let (run_id, parent) = (new_id(), &self.parent.settings);
         let settings = RunSettings {
             budget: share.budget(max_wall_ms, self.percent()),
             worker_depth: if round.counts { parent.worker_depth.saturating_sub(1) } else { 0 },
+            // A session of its own, where there are any; and no way for a tool's words to lose their origin.
+            session: parent.session.as_ref().map(|_| run_id.clone()),
+            tools_read: self.parent.tools_read.clone(),
             ..parent.clone()
         };
-        let run_id = new_id();
         let runner = self.runner.for_worker(&self.parent.run_id, &run_id, subtask.tools.as_deref(), self.emitter.observers());
         let task = text::clean(&subtask.task, MAX_TASK).into_owned();
         let run = runner.start_worker(&run_id, task, settings, WORKER_NOTE)?;
