@@ -113,11 +113,17 @@ arguments = { city = "北京", unit = "centigrade" }
 [[turns]]
 [turns.expect]
 system_contains = "Tool calls so far: 1."
+[[turns.expect.results]]
+tool = "weather__get"
+status = "ok"
 [turns.reply]
 [[turns.reply.calls]]
 tool = "weather__get"
 arguments = { city = "Paris", unit = "celsius" }
 [[turns]]
+[[turns.expect.results]]
+tool = "weather__get"
+status = "ok"
 [turns.reply]
 text = "Sunny in both."
 "#;

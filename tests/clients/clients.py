@@ -77,8 +77,9 @@ def anthropic(url):
         blocks = [block for block in stream.get_final_message().content if block.type == "tool_use"]
     same([block.input["city"] for block in blocks], ["Paris", "北京"])
 
-    without_key = {"Authorization": "", "x-api-key": ""}
-    refused(anthropic.AuthenticationError, lambda: ask([user], extra_headers=without_key), "x-api-key")
+    # The client itself insists on a key.
+    blank = client.with_options(api_key=" ")
+    refused(anthropic.AuthenticationError, lambda: blank.messages.create(model="fake", max_tokens=1, messages=[user]), "x-api-key")
     refused(anthropic.RateLimitError, lambda: ask([user]), "slow down")
     same(ask([user]).content[0].text, "once more")
     refused(Exception, lambda: list(ask([user], stream=True)), "")

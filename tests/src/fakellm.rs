@@ -254,7 +254,7 @@ impl Checks {
                 }
                 // Anthropic takes a key in either, and its client has used both.
                 let key = request.header("x-api-key").filter(|_| is_anthropic).or_else(|| request.header("authorization"));
-                match key.map(|key| key.trim_start_matches("Bearer ").trim()) {
+                match key.map(|key| key.strip_prefix("Bearer").unwrap_or(key).trim()) {
                     None | Some("") if is_anthropic => {
                         return refuse(401, "authentication_error", "x-api-key header is required");
                     }

@@ -25,6 +25,12 @@ arguments = { city = "北京" }
 tool = "city__write"
 arguments = { note = "123 + 456" }
 [[turns]]
+[[turns.expect.results]]
+tool = "city__look"
+status = "ok"
+[[turns.expect.results]]
+tool = "city__write"
+status = "ok"
 [turns.reply]
 [[turns.reply.calls]]
 tool = "no_such_tool"
@@ -32,6 +38,12 @@ tool = "no_such_tool"
 tool = "city__look"
 arguments = { city = "Paris" }
 [[turns]]
+[[turns.expect.results]]
+tool = "no_such_tool"
+status = "error"
+[[turns.expect.results]]
+tool = "city__look"
+status = "ok"
 [turns.reply]
 text = "晴，579。"
 usage = { input_tokens = 120, output_tokens = 9 }

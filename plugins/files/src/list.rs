@@ -24,13 +24,9 @@ pub(crate) struct Listing {
     entries: Vec<Entry>,
     /// Whether there are more than the 1000 that are returned.
     truncated: bool,
-    /// How many entries are left out because their names are not UTF-8: no tool can be told such a name.
-    #[serde(skip_serializing_if = "is_zero")]
-    unnamed: usize,
-}
-
-fn is_zero(count: &usize) -> bool {
-    *count == 0
+    /// The listing ended early, at a name that is not UTF-8; there may be more.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    illegal_name: bool,
 }
 
 /// One entry of a directory.
@@ -62,15 +58,15 @@ impl Tool for ListFiles {
         // `/` is no directory of its own unless it is mounted: it is where the mounts are.
         if let Some(roots) = roots().filter(|roots| self.path == "/" && !roots.iter().any(|root| root == "/")) {
             let entries = roots.into_iter().map(|name| Entry { name, kind: Kind::Directory, size: None }).collect();
-            return Ok(Listing { entries, truncated: false, unnamed: 0 });
+            return Ok(Listing { entries, truncated: false, illegal_name: false });
         }
-        let (mut entries, mut unnamed) = (Vec::new(), 0);
+        let (mut entries, mut illegal_name) = (Vec::new(), false);
         for entry in fs::read_dir(directory).map_err(|error| explain(error, &self.path))? {
             let entry = match entry {
-                // One file with such a name must not hide all the others. The host cannot pass the name on, so it sends this in its place.
-                Err(error) if is_illegal_name(&error) && unnamed < MAX_ENTRIES => {
-                    unnamed += 1;
-                    continue;
+                // One such file must not hide those before it; WASI cannot say its name, and the standard library ends the listing there.
+                Err(error) if is_illegal_name(&error) => {
+                    illegal_name = true;
+                    break;
                 }
                 other => other.map_err(|error| explain(error, &self.path))?,
             };
@@ -86,7 +82,7 @@ impl Tool for ListFiles {
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let truncated = entries.len() > MAX_ENTRIES;
         entries.truncate(MAX_ENTRIES);
-        Ok(Listing { entries, truncated, unnamed })
+        Ok(Listing { entries, truncated, illegal_name })
     }
 }
 

