@@ -92,7 +92,7 @@ fn a_scenario_that_makes_no_sense_is_refused_with_file_and_line() {
         ("description = \"a sum\"\n", "", "missing field `description`"),
         ("reply = { text = \"579\" }", "repeat = 0", "`repeat` must not be zero"),
         ("[expect]", "[fixtures.files]\n\"../a\" = \"x\"\n[expect]", "`../a` is not a relative path"),
-        ("[[model.turns]]", "[[model.truns]]", "unknown field `truns`"),
+        ("[[model.turns]]\nreply", "[[model.truns]]\nreply", "unknown field `truns`"),
         ("description", "]", "sum.toml:2:"),
     ] {
         assert!(SUM.contains(from), "{from}");

@@ -78,12 +78,12 @@ fn protected(common: &Common, policy: &Policy) -> Result<Vec<Protected>, CliErro
     if let Some(file) = &common.config {
         protected.push(Protected { path: file.clone(), what: "the host's configuration", readable: true });
     }
-    if let Some(path) = grants::path(common) {
-        protected.push(Protected { path, what: "the standing grants", readable: false });
-    }
     // Sessions are what people said, and each plugin's data is its own.
     if let Some(path) = paths::state_dir(common.state_dir.as_deref()) {
         protected.push(Protected { path, what: "the host's sessions and plugins' data", readable: false });
+    }
+    if let Some(path) = grants::path(common) {
+        protected.push(Protected { path, what: "the standing grants", readable: false });
     }
     let secrets = policy.plugins().flat_map(|plugin| plugin.grants.net.iter()).filter_map(|net| net.secret.as_ref());
     protected.extend(secrets.filter_map(|secret| match &secret.source {

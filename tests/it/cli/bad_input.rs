@@ -16,7 +16,7 @@ fn each_wrong_input_gives_a_clear_line_and_exit_code() {
     for (arguments, code, expected) in [
         (&["--no-such-flag"][..], 2, "--no-such-flag"),
         (&["tolls"], 2, "did you mean `tools`"),
-        (&["mcp"], 2, "no command `mcp`"),
+        (&["serve"], 2, "no command `serve`"),
         (&["TOOLS"], 2, "did you mean `tools`"),
         (&[], 2, "no task"),
         (&[""], 2, "the task is empty"),
@@ -117,7 +117,7 @@ fn with_json_every_error_is_one_document() {
         &["--max-steps", "x", "a task"],
         &["policy"],
         &["a task"],
-        &["mcp"],
+        &["serve"],
         &["call", "nothing/here"],
         &["--policy", "missing.toml", "tools"],
     ] {

@@ -82,7 +82,7 @@ fn tools_lists_decisions_grants_and_limits() {
     assert_eq!(document["failures"], json!([]), "{document}");
     let plugins = document["plugins"].as_array().expect("plugins");
     let names: Vec<&str> = plugins.iter().filter_map(|plugin| plugin["plugin"].as_str()).collect();
-    assert_eq!(names, ["calculator", "fetch", "files", "notes", "text", "weather"]);
+    assert_eq!(names, ["calculator", "fetch", "files", "memory", "notes", "text", "weather"]);
     let decision = |plugin: &str, tool: &str| {
         let found = plugins.iter().find(|found| found["plugin"] == plugin)?;
         let tool = found["tools"].as_array()?.iter().find(|found| found["name"] == tool)?;
