@@ -23,14 +23,17 @@ pub use budget::Budget;
 pub use clock::{Clock, FixedClock, SystemClock};
 pub use context::ContextSettings;
 pub use context::display::{DisplaySettings, ResultDisplay};
-pub use event::{Event, EventKind, EventReceiver, Observer, ToolCompleted, Verdict, channel};
+pub use event::{Event, EventKind, EventReceiver, Interruption, Observer, ToolCompleted, Verdict, channel};
 pub use history::{ReasoningReplay, WireRules, is_wire_name, normalise, normalise_tools, validate_history};
 #[doc(hidden)]
 pub use history::{fuzz_arguments, fuzz_normalise};
 pub use hook::{AfterModel, AfterTool, BeforeModel, BeforeTool, Hook, OnCompaction, OnStop, RunInfo};
 pub use loop_guard::LoopSettings;
 pub use prompt::{DEFAULT_PROMPT, PromptError, PromptVariables, SystemPrompt};
-pub use run::{CheckedCall, PendingApproval, PendingCall, Phase, Run, RunError, RunSettings, SCHEMA_VERSION, Step};
+pub use run::{
+    CheckedCall, PendingApproval, PendingCall, Phase, Run, RunError, RunParts, RunSettings, SCHEMA_VERSION, Scrub, Step,
+    StoredParts,
+};
 pub use runner::{RunHandle, Runner, RunnerSettings};
 pub use stop::{RunResult, RunUsage, StopReason};
 pub use workers::delegate::DELEGATE;

@@ -7,9 +7,11 @@ mod audit;
 mod call;
 mod chat;
 mod doctor;
+mod eval;
 mod grants;
 mod host;
 mod inspect;
+mod keyring;
 mod mcp;
 mod memory;
 mod model;
@@ -18,7 +20,10 @@ mod paths;
 mod policy;
 mod printer;
 mod reload;
+mod replay;
 mod run;
+mod session;
+mod sessions;
 mod settings;
 mod signals;
 mod starter;
@@ -43,6 +48,7 @@ Examples:
   honeycomb-host --plugins target/plugins --policy examples/policy.toml tools
   honeycomb-host --plugins target/plugins --policy examples/policy.toml call calculator/calculate --args '{\"expression\":\"123 + 456\"}' --json
   honeycomb-host --plugins target/plugins policy suggest weather > policy.toml
+  honeycomb-host sessions list
   honeycomb-host policy explain calculator/calculate --policy examples/policy.toml --args '{\"expression\":\"1\"}'
 
 The model:
@@ -62,6 +68,9 @@ struct Cli {
     command: Option<Command>,
     /// What the agent shall do; without it, and on a terminal, a chat begins
     task: Option<String>,
+    /// Write the run to a new file that `replay` takes
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
 }
 
 /// Options that every command takes.
@@ -73,7 +82,7 @@ struct Common {
     /// A policy file; may be given more than once: grants add up, any deny wins, limits take the smallest
     #[arg(long, global = true, value_name = "FILE")]
     policy: Vec<PathBuf>,
-    /// A honeycomb.toml with model and agent settings
+    /// A honeycomb.toml with model and agent settings; examples/honeycomb.toml has every key
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
     /// The model, such as `gpt-5-mini`, `claude-sonnet-4-5` or `scripted:FILE`
@@ -97,7 +106,7 @@ struct Common {
     /// Where "always" answers to questions are kept [default: honeycomb/grants.toml in the state directory]
     #[arg(long, global = true, value_name = "FILE")]
     grants: Option<PathBuf>,
-    /// Where plugins' key-value data is kept [default: $XDG_STATE_HOME/honeycomb]
+    /// Where sessions, plugins' key-value data, the memory and the audit file are kept [default: $XDG_STATE_HOME/honeycomb]
     #[arg(long, global = true, value_name = "DIR")]
     state_dir: Option<PathBuf>,
     /// Where every decision and call is written down, or `none` [default: audit.jsonl in the state directory]
@@ -106,6 +115,12 @@ struct Common {
     /// Have every audit record on the disk before a call goes on; survives a power failure, and is slow
     #[arg(long, global = true)]
     audit_sync: bool,
+    /// Continue this session, by its id or the beginning of it
+    #[arg(long, global = true, value_name = "ID")]
+    session: Option<String>,
+    /// Keep nothing of what is said and done
+    #[arg(long, global = true, visible_alias = "ephemeral", conflicts_with = "session")]
+    no_session: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -114,6 +129,9 @@ enum Command {
     Run {
         /// What the agent shall do
         task: String,
+        /// Write the run to a new file that `replay` takes
+        #[arg(long, value_name = "FILE")]
+        record: Option<PathBuf>,
     },
     /// Chat on the terminal
     Chat,
@@ -131,12 +149,19 @@ enum Command {
     /// Check, explain, test or suggest a policy
     #[command(subcommand)]
     Policy(policy::PolicyCommand),
+    /// Run scenarios, and say which did not come out as they should
+    Eval(eval::EvalArgs),
+    /// Replay a recorded run without model or tools, and say whether all is as it was
+    Replay(replay::ReplayArgs),
     /// Verify or show the audit file
     #[command(subcommand)]
     Audit(audit::AuditCommand),
     /// List or forget what the model has saved with `memory/save`
     #[command(subcommand)]
     Memory(memory::MemoryCommand),
+    /// List, show, resume, delete and export sessions
+    #[command(subcommand)]
+    Sessions(sessions::SessionsCommand),
     /// Say what is installed, and what is slow or unsafe here
     Doctor,
     /// Compile one component from stdin; the host starts this itself, under limits
@@ -165,7 +190,10 @@ pub fn main() -> ExitCode {
 }
 
 fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
-    let Cli { common, command, task } = cli;
+    let Cli { common, command, task, record } = cli;
+    if record.is_some() && (command.is_some() || task.is_none()) {
+        return Err(CliError::usage("`--record` needs a task").hint("such as `honeycomb-host run --record FILE \"task\"`"));
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
@@ -175,17 +203,20 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
         match (command, task) {
             (None, Some(task)) => {
                 refuse_mistyped_command(&task)?;
-                run::run(&common, &task).await
+                run::run(&common, &task, record.as_deref()).await
             }
-            (Some(Command::Run { task }), _) => run::run(&common, &task).await,
+            (Some(Command::Run { task, record }), _) => run::run(&common, &task, record.as_deref()).await,
             (None, None) | (Some(Command::Chat), _) => chat::chat(&common).await,
             (Some(Command::Tools), _) => tools::tools(&common).await,
             (Some(Command::Call(args)), _) => call::call(&common, &args).await,
             (Some(Command::Inspect { file }), _) => inspect::inspect(&common, &file).await,
             (Some(Command::Mcp(args)), _) => mcp::mcp(&common, &args).await,
             (Some(Command::Policy(command)), _) => policy::policy(&common, command).await,
+            (Some(Command::Eval(args)), _) => eval::eval(&common, &args).await,
+            (Some(Command::Replay(args)), _) => replay::replay(&common, &args).await,
             (Some(Command::Audit(command)), _) => audit::audit(&common, &command),
             (Some(Command::Memory(command)), _) => memory::memory(&common, command).await,
+            (Some(Command::Sessions(command)), _) => sessions::sessions(&common, command).await,
             (Some(Command::Doctor), _) => doctor::doctor(&common).await,
             (Some(Command::Compile), _) => Err(CliError::usage("`__compile` takes no other arguments")),
         }
@@ -198,8 +229,9 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
 /// A single word close to a command's name is a typing error more often than a task.
 fn refuse_mistyped_command(task: &str) -> Result<(), CliError> {
     /// Commands that are to come: a client that starts one must not get a model's prose instead.
-    const RESERVED: [&str; 8] = ["build", "dev", "eval", "new", "replay", "sessions", "serve", "test"];
-    const COMMANDS: [&str; 10] = ["run", "chat", "tools", "call", "inspect", "mcp", "policy", "audit", "memory", "doctor"];
+    const RESERVED: [&str; 5] = ["build", "dev", "new", "serve", "test"];
+    const COMMANDS: [&str; 13] =
+        ["run", "chat", "tools", "call", "inspect", "mcp", "policy", "audit", "memory", "sessions", "eval", "replay", "doctor"];
     if task.contains(char::is_whitespace) || !task.is_ascii() {
         return Ok(());
     }

@@ -11,6 +11,7 @@
 //! - [`memory`]: facts that outlive a conversation, as two tools of a built-in plugin;
 //! - [`provider`], [`agent`]: the model, and the loop;
 //! - [`mcp`]: the MCP server;
+//! - [`store`]: sessions that outlive the process;
 //! - [`cli`]: the command line.
 
 mod file;
@@ -33,6 +34,10 @@ pub mod memory;
 
 pub mod agent;
 pub mod provider;
+pub mod recording;
+pub mod store;
+
+pub mod eval;
 
 pub mod cli;
 pub mod config;

@@ -11,6 +11,7 @@ mod explain;
 mod file;
 mod fuzz;
 mod grant;
+mod import;
 mod limits;
 mod merge;
 mod nearest;
@@ -38,6 +39,7 @@ pub use explain::{Explanation, explain};
 pub use file::{MAX_FILE_BYTES, is_plugin_id};
 pub use fuzz::{fuzz_policy, fuzz_requests, fuzz_url};
 pub use grant::{FsGrant, FsMode, Grants, KvGrant, NetAllowance, NetDenial, RuleRef};
+pub use import::{ImportError, MAX_IMPORT_BYTES, import};
 pub use limits::Limits;
 pub use net::{
     Cidr, Host, HostError, HostPattern, NetGrant, NetRequest, NetTarget, PathError, Scheme, SecretRef, SecretSource, TargetError,

@@ -27,7 +27,6 @@ use load::Body;
 pub use builtin::Builtin;
 pub use live::LiveRegistry;
 pub use load::{Component, LoadFailure, LoadReport, LoadSelection, PluginEntry, RegistryError};
-
 pub use name::model_name;
 
 /// The most schema issues that one refusal lists.
@@ -65,7 +64,6 @@ struct Admitted<'a> {
     /// As the tool gets them: an object.
     arguments: Value,
     decision: Decision,
-    sha256: String,
     /// A person has approved exactly this call for good.
     standing: bool,
 }
@@ -239,17 +237,16 @@ impl ToolRegistry {
             let record = audited::about(entry, tool, Some(&decision));
             return Err(Refusal::new(ToolStatus::Denied, denial(&decision), record));
         }
-        let arguments = Value::Object(arguments);
-        let sha256 = entry.digest();
-        let standing = self.stands(&entry.id, &sha256, &tool.name, &decision, &arguments);
-        Ok(Admitted { entry, tool, arguments, decision, sha256, standing })
+        let standing = self.stands(entry, tool, &decision, &arguments);
+        Ok(Admitted { entry, tool, arguments: Value::Object(arguments), decision, standing })
     }
 
     /// Whether a person said "always" to this very call. Only an `ask` can be answered: nothing here turns a denial.
-    fn stands(&self, plugin: &str, sha256: &str, tool: &str, decision: &Decision, arguments: &Value) -> bool {
+    fn stands(&self, entry: &PluginEntry, tool: &PluginTool, decision: &Decision, arguments: &Map<String, Value>) -> bool {
         let Some(rule_id) = decision.rule_id.as_deref().filter(|_| decision.verdict == Verdict::Ask) else { return false };
+        let sha256 = entry.digest();
         let standing = self.standing.read().unwrap_or_else(PoisonError::into_inner);
-        standing.covers(&StandingCall { plugin, sha256, tool, rule_id, arguments })
+        standing.covers(&StandingCall { plugin: &entry.id, sha256: &sha256, tool: &tool.name, rule_id, arguments })
     }
 
     fn unknown(&self, name: &str) -> Failure {
@@ -289,7 +286,7 @@ impl Admitted<'_> {
             arguments: self.arguments.clone(),
             rule: self.decision.rule.as_ref().map(ToString::to_string).unwrap_or_default(),
             rule_id: self.decision.rule_id.as_deref().unwrap_or_default().to_owned(),
-            sha256: self.sha256.clone(),
+            sha256: self.entry.digest(),
             hints: self.tool.hints,
         }
     }

@@ -14,7 +14,7 @@ use crate::policy::{SecretRef, SecretSource};
 const MIN_BYTES: usize = 4;
 
 /// The longest secret, in bytes: it must fit into one header.
-const MAX_BYTES: usize = 8 * 1024;
+pub(crate) const MAX_BYTES: usize = 8 * 1024;
 
 /// All secrets that this process uses, read once at the start.
 ///
@@ -75,6 +75,24 @@ pub enum SecretError {
         #[source]
         source: io::Error,
     },
+    /// The keyring does not give it out.
+    #[error(
+        "{rule}: plugin `{plugin}` needs the secret `keyring:{service}/{account}`, which the keyring does not give: {problem}\n\
+         hint: store it with `secret-tool store --label={service} service {service} username {account}` (on macOS \
+         `security add-generic-password -s {service} -a {account} -w`), or remove `secret` from the rule"
+    )]
+    Keyring {
+        /// The plugin.
+        plugin: String,
+        /// The rule.
+        rule: RuleRef,
+        /// The entry's service.
+        service: String,
+        /// The entry's account.
+        account: String,
+        /// What is wrong.
+        problem: String,
+    },
     /// The value is empty, too short, too long, or holds a control character.
     #[error(
         "{rule}: plugin `{plugin}` cannot use the secret `{name}`: {problem}\n\
@@ -95,7 +113,8 @@ pub enum SecretError {
 impl Secrets {
     /// Reads every secret that the policy names.
     ///
-    /// `env` reads a variable of the host's environment; `read` reads a file, such as [`read_file`].
+    /// `env` reads a variable of the host's environment; `read` reads a file, such as [`read_file`]; `keyring` looks up the entry of a
+    /// service and an account.
     ///
     /// # Errors
     ///
@@ -104,6 +123,7 @@ impl Secrets {
         requests: impl IntoIterator<Item = SecretRequest<'a>>,
         env: &dyn Fn(&str) -> Option<String>,
         read: &dyn Fn(&Path) -> io::Result<String>,
+        keyring: &dyn Fn(&str, &str) -> io::Result<String>,
     ) -> Result<Self, SecretError> {
         let mut values: Vec<(SecretSource, Secret)> = Vec::new();
         for request in requests {
@@ -111,7 +131,7 @@ impl Secrets {
             if values.iter().any(|(known, _)| known == source) {
                 continue;
             }
-            let text = fetch(request, env, read)?;
+            let text = fetch(request, env, read, keyring)?;
             if let Some(problem) = problem_of(&text) {
                 return Err(SecretError::Unusable {
                     plugin: request.plugin.to_owned(),
@@ -172,6 +192,7 @@ fn fetch(
     request: SecretRequest<'_>,
     env: &dyn Fn(&str) -> Option<String>,
     read: &dyn Fn(&Path) -> io::Result<String>,
+    keyring: &dyn Fn(&str, &str) -> io::Result<String>,
 ) -> Result<String, SecretError> {
     match &request.secret.source {
         SecretSource::Env(name) => env(name).ok_or_else(|| SecretError::MissingVariable {
@@ -180,27 +201,42 @@ fn fetch(
             name: name.clone(),
         }),
         SecretSource::File(path) => {
-            let mut text = read(path).map_err(|source| SecretError::UnreadableFile {
+            let text = read(path).map_err(|source| SecretError::UnreadableFile {
                 plugin: request.plugin.to_owned(),
                 rule: request.rule.clone(),
                 path: path.display().to_string(),
                 source,
             })?;
-            if text.ends_with('\n') {
-                text.pop();
-                if text.ends_with('\r') {
-                    text.pop();
-                }
-            }
-            Ok(text)
+            Ok(without_newline(text))
+        }
+        SecretSource::Keyring { service, account } => {
+            let text = keyring(service, account).map_err(|error| SecretError::Keyring {
+                plugin: request.plugin.to_owned(),
+                rule: request.rule.clone(),
+                service: service.clone(),
+                account: account.clone(),
+                problem: error.to_string(),
+            })?;
+            Ok(without_newline(text))
         }
     }
+}
+
+fn without_newline(mut text: String) -> String {
+    if text.ends_with('\n') {
+        text.pop();
+        if text.ends_with('\r') {
+            text.pop();
+        }
+    }
+    text
 }
 
 fn name_of(source: &SecretSource) -> String {
     match source {
         SecretSource::Env(name) => format!("env:{name}"),
         SecretSource::File(path) => format!("file:{}", path.display()),
+        SecretSource::Keyring { service, account } => format!("keyring:{service}/{account}"),
     }
 }
 
@@ -233,6 +269,10 @@ mod tests {
             [SecretRequest { plugin: "github", rule: &rule, secret: &secret }],
             &|name| value.clone().filter(|_| name == "TOKEN"),
             &|_| value.clone().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)),
+            &|service, account| {
+                let found = value.clone().filter(|_| (service, account) == ("github", "ann"));
+                found.ok_or_else(|| io::Error::other("there is no such entry"))
+            },
         )
     }
 
@@ -240,7 +280,14 @@ mod tests {
     fn a_secret_that_is_missing_or_unusable_names_plugin_rule_and_source() {
         let env = || SecretSource::Env("TOKEN".into());
         let file = || SecretSource::File("/run/token".into());
+        let keyring = |account: &str| SecretSource::Keyring { service: "github".into(), account: account.into() };
         for (source, value, expected) in [
+            (
+                keyring("bob"),
+                Some("abcdef"),
+                "the secret `keyring:github/bob`, which the keyring does not give: there is no such entry",
+            ),
+            (keyring("ann"), Some("a\nb"), "cannot use the secret `keyring:github/ann`: it is too short"),
             (env(), None, "needs the secret `env:TOKEN`, which is not set"),
             (SecretSource::Env("OTHER".into()), Some("abcdef"), "needs the secret `env:OTHER`"),
             (env(), Some(""), "it is empty"),

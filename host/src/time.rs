@@ -22,6 +22,12 @@ pub(crate) fn date(ms: u64) -> String {
     format!("{year:04}-{month:02}-{day:02}")
 }
 
+/// Date and time, as `YYYY-MM-DD HH:MM:SS`.
+pub(crate) fn date_time(ms: u64) -> String {
+    let seconds = ms / 1000 % 86_400;
+    format!("{} {:02}:{:02}:{:02}", date(ms), seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
 /// A time as RFC 3339 writes it, to the millisecond: `2026-11-30T20:10:29.123Z`. Up to the year 9999 the order of the texts is that of the
 /// times.
 pub(crate) fn timestamp(ms: u64) -> String {
@@ -45,6 +51,7 @@ mod tests {
         ] {
             assert_eq!(date(ms), expected);
         }
+        assert_eq!(date_time(1_796_083_199_999), "2026-11-30 23:59:59");
     }
 
     #[test]

@@ -383,6 +383,8 @@ error_codes! {
     USAGE_INVALID = "usage.invalid";
     /// A fault of the host.
     HOST_INTERNAL = "host.internal";
+    /// What happened cannot be stored.
+    HOST_STORAGE = "host.storage";
 }
 
 impl ErrorCode {

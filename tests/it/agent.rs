@@ -1,5 +1,6 @@
 //! The agent over the providers' own wire formats, against a server that refuses what the real ones refuse.
 
+mod processes;
 mod wire;
 
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! The program as scripts and people use it: real plugins, real HTTP on loopback, a scripted model server.
 
 mod agent;
+mod audit;
 mod bad_input;
 mod calls;
 mod config;
@@ -9,7 +10,12 @@ mod ends;
 mod killed;
 mod limits;
 mod memory;
+mod policies;
+mod reload;
+mod replay;
+mod resume;
 mod rights;
+mod sessions;
 mod slow_reader;
 mod workers;
 

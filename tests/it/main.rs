@@ -3,6 +3,10 @@
 mod agent;
 mod cassettes;
 mod cli;
+mod clients;
+mod eval;
+mod faults;
+mod fields;
 mod fuzz;
 mod load;
 mod mcp;

@@ -20,6 +20,15 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("sandbox", &["json", "message", "policy", "secret", "text", "tool"]),
     ("registry", &["audit", "json", "message", "policy", "sandbox", "text", "tool"]),
     ("memory", &["message", "provider", "registry", "sandbox", "secret", "text", "time", "tool"]),
+    ("store", &["agent", "json", "message", "secret", "text", "time", "tool"]),
+    (
+        "eval",
+        &[
+            "agent", "approval", "memory", "message", "policy", "provider", "registry", "sandbox", "secret", "text", "time",
+            "tool",
+        ],
+    ),
+    ("recording", &["agent", "approval", "message", "provider", "secret", "text", "tool"]),
     ("config", &[]),
 ];
 

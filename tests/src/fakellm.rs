@@ -4,6 +4,7 @@
 //! library that speaks correct HTTP would not allow. With [`FakeLlm::strict`] it also refuses what the real providers refuse.
 
 pub mod render;
+pub mod script;
 pub mod validate;
 
 use std::collections::VecDeque;
@@ -15,6 +16,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+
+use self::script::Answer;
 
 /// The largest request that it reads, in bytes.
 const MAX_REQUEST: usize = 64 << 20;
@@ -29,9 +32,21 @@ pub struct FakeLlm {
 
 #[derive(Debug, Default)]
 struct Shared {
-    exchanges: VecDeque<Exchange>,
+    answers: VecDeque<Answer>,
     requests: Vec<RecordedRequest>,
-    validator: Option<Validator>,
+    checks: Checks,
+}
+
+/// What is refused.
+#[derive(Clone, Copy, Debug, Default)]
+enum Checks {
+    /// Nothing.
+    #[default]
+    None,
+    /// Bodies that this validator refuses.
+    Body(Validator),
+    /// Whatever the provider that the path belongs to would refuse: also unknown paths, and requests without a key.
+    Everything,
 }
 
 /// Checks a request's body; the error is what the provider would say with status 400.
@@ -54,6 +69,11 @@ impl RecordedRequest {
     /// A header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.iter().find(|(found, _)| found == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether it is for Anthropic's messages.
+    pub(crate) fn is_anthropic(&self) -> bool {
+        self.path.split('?').next().is_some_and(|path| path.ends_with("/messages"))
     }
 }
 
@@ -152,7 +172,7 @@ impl FakeLlm {
     ///
     /// Returns the error of binding to a port.
     pub async fn start(exchanges: impl IntoIterator<Item = Exchange>) -> std::io::Result<Self> {
-        Self::listen(exchanges, None).await
+        Self::listen(0, exchanges.into_iter().map(Answer::Exchange).collect(), Checks::None).await
     }
 
     /// Like [`FakeLlm::start`], and answers 400 to requests that the validator refuses, without using up an answer.
@@ -161,14 +181,23 @@ impl FakeLlm {
     ///
     /// Returns the error of binding to a port.
     pub async fn strict(exchanges: impl IntoIterator<Item = Exchange>, validator: Validator) -> std::io::Result<Self> {
-        Self::listen(exchanges, Some(validator)).await
+        Self::listen(0, exchanges.into_iter().map(Answer::Exchange).collect(), Checks::Body(validator)).await
     }
 
-    async fn listen(exchanges: impl IntoIterator<Item = Exchange>, validator: Option<Validator>) -> std::io::Result<Self> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
+    /// Starts a server on a port of loopback (0: any) that speaks both protocols; if it is strict, it refuses whatever their providers
+    /// refuse.
+    ///
+    /// # Errors
+    ///
+    /// Returns the error of binding to the port.
+    pub async fn scripted(port: u16, answers: Vec<Answer>, strict: bool) -> std::io::Result<Self> {
+        Self::listen(port, answers.into(), if strict { Checks::Everything } else { Checks::None }).await
+    }
+
+    async fn listen(port: u16, answers: VecDeque<Answer>, checks: Checks) -> std::io::Result<Self> {
+        let listener = TcpListener::bind(("127.0.0.1", port)).await?;
         let address = listener.local_addr()?;
-        let exchanges = exchanges.into_iter().collect();
-        let shared = Arc::new(Mutex::new(Shared { exchanges, requests: Vec::new(), validator }));
+        let shared = Arc::new(Mutex::new(Shared { answers, requests: Vec::new(), checks }));
         let server = Arc::clone(&shared);
         let task = tokio::spawn(async move {
             let mut connections = tokio::task::JoinSet::new();
@@ -194,7 +223,7 @@ impl FakeLlm {
 
     /// How many answers have not been given.
     pub fn remaining(&self) -> usize {
-        lock(&self.shared).exchanges.len()
+        lock(&self.shared).answers.len()
     }
 }
 
@@ -208,19 +237,56 @@ fn lock(shared: &Mutex<Shared>) -> std::sync::MutexGuard<'_, Shared> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+impl Checks {
+    fn refusal(self, request: &RecordedRequest) -> Option<Exchange> {
+        let is_anthropic = request.is_anthropic();
+        let refuse = |status, kind: &str, message: &str| {
+            let error = if is_anthropic { render::anthropic_error(kind, message) } else { render::openai_error(kind, message) };
+            Some(Exchange::json(status, &error))
+        };
+        let validator = match self {
+            Self::None => return None,
+            Self::Body(validator) => validator,
+            Self::Everything => {
+                let path = request.path.split('?').next().unwrap_or_default();
+                if !is_anthropic && !path.ends_with("/chat/completions") || request.method != "POST" {
+                    return refuse(404, "invalid_request_error", &format!("Invalid URL ({} {path})", request.method));
+                }
+                // Anthropic takes a key in either, and its client has used both.
+                let key = request.header("x-api-key").filter(|_| is_anthropic).or_else(|| request.header("authorization"));
+                match key.map(|key| key.trim_start_matches("Bearer ").trim()) {
+                    None | Some("") if is_anthropic => {
+                        return refuse(401, "authentication_error", "x-api-key header is required");
+                    }
+                    None | Some("") => {
+                        let message = "You didn't provide an API key. You need to provide your API key in an Authorization header \
+                            using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).";
+                        return refuse(401, "invalid_request_error", message);
+                    }
+                    Some(_) if is_anthropic && request.header("anthropic-version").is_none() => {
+                        return refuse(400, "invalid_request_error", "anthropic-version: header is required");
+                    }
+                    Some(_) if is_anthropic => validate::anthropic,
+                    Some(_) => validate::openai,
+                }
+            }
+        };
+        validator(&request.body).err().and_then(|message| refuse(400, "invalid_request_error", &message))
+    }
+}
+
 async fn serve(mut stream: TcpStream, shared: &Mutex<Shared>) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let Some(request) = read_request(&mut stream).await? else { return Ok(()) };
     let exchange = {
         let mut shared = lock(shared);
-        let refusal = shared.validator.and_then(|validate| validate(&request.body).err());
-        let is_anthropic = request.path.ends_with("/messages");
+        let refusal = shared.checks.refusal(&request);
+        let exchange = refusal.unwrap_or_else(|| match shared.answers.pop_front() {
+            Some(answer) => answer.exchange(&request),
+            None => Exchange::new(500, "text/plain").bytes("no answer is left"),
+        });
         shared.requests.push(request);
-        match refusal {
-            Some(message) if is_anthropic => Exchange::json(400, &render::anthropic_error("invalid_request_error", &message)),
-            Some(message) => Exchange::json(400, &render::openai_error("invalid_request_error", &message)),
-            None => shared.exchanges.pop_front().unwrap_or_else(|| Exchange::new(500, "text/plain").bytes("no answer is left")),
-        }
+        exchange
     };
     if let Some(signal) = &exchange.before_headers {
         signal.0.notified().await;

@@ -31,7 +31,7 @@ pub(crate) enum Outcome {
 }
 
 /// Why a language has no component.
-enum Failure {
+pub(crate) enum Failure {
     /// The machine lacks something.
     Missing(String),
     /// The component cannot be built, though everything is there.
@@ -136,7 +136,7 @@ fn javascript(root: &Path, out: &Path, wasm: &Path) -> Result<(), Failure> {
 }
 
 /// Whether a program is there.
-fn present(program: &str) -> Result<(), Failure> {
+pub(crate) fn present(program: &str) -> Result<(), Failure> {
     match Command::new(program).arg("--version").output() {
         Ok(output) if output.status.success() => Ok(()),
         _ => Err(Failure::Missing(format!("there is no `{program}`"))),
@@ -144,7 +144,7 @@ fn present(program: &str) -> Result<(), Failure> {
 }
 
 /// Runs a command that fetches a compiler. When it fails, the language is skipped: it needs a network.
-fn obtain(command: &mut Command, what: &str) -> Result<(), Failure> {
+pub(crate) fn obtain(command: &mut Command, what: &str) -> Result<(), Failure> {
     let output = command.output().map_err(|error| Failure::Missing(format!("{what}: {error}")))?;
     if output.status.success() {
         return Ok(());

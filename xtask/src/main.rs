@@ -1,6 +1,7 @@
 //! Project tasks that are more than one cargo command: `cargo xtask TASK`.
 
 mod bench;
+mod clients;
 mod demo;
 mod guests;
 mod languages;
@@ -17,6 +18,7 @@ cargo xtask TASK
   demo      run a real task through the real binary: sandboxed tools, a denied call, a runaway tool
   test      build the plugins and run every test
   languages build the components in tests/typed by other people's compilers, as far as this machine can
+  clients   install the official Python clients that the tests' model server must please, as far as this machine can
   plugins   build the plugins into target/plugins, installing the wasm target if it is missing
   bench     measure a tool call against a raw wasmtime loop, in one run
   ci        what a change must pass: formatting, lints, documentation, test";
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         ["demo"] => demo::demo(&root),
         ["test", filters @ ..] => test::test(&root, filters),
         ["languages"] => languages::build(&root).map(|_| ()),
+        ["clients"] => clients::install(&root),
         ["plugins"] => guests::build_plugins(&root),
         ["bench", rest @ ..] => bench::bench(&root, rest),
         ["ci"] => test::ci(&root),

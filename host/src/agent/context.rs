@@ -103,6 +103,12 @@ impl ContextState {
         self.learned_limit = Some(self.learned_limit.map_or(limit, |known| known.min(limit)));
     }
 
+    /// All but the stubs, which are stored on their own. Its size has a bound.
+    pub(crate) fn without_stubs(&self, scrub: &super::run::Scrub<'_>) -> Self {
+        let summary = self.summary.as_deref().map(|summary| scrub(summary).into_owned());
+        Self { stubs: BTreeMap::new(), summary, ..*self }
+    }
+
     /// Whether the model can see less than there is, and so may want to read results back.
     pub(crate) fn is_trimmed(&self) -> bool {
         !self.stubs.is_empty() || self.from > 0

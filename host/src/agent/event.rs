@@ -7,9 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::stop::{RunUsage, StopReason};
 use crate::message::{FinishReason, TokenUsage, ToolStatus};
-use crate::tool::{Approval, Failure};
+use crate::tool::{Approval, BoxFuture, Failure};
 
-pub(crate) use emitter::{DELTA_MS, Emitter};
+pub(crate) use emitter::Emitter;
 pub use queue::{EventReceiver, channel};
 
 /// One thing that happened in a run. In JSON it is flat: the fields of its kind stand beside these.
@@ -37,11 +37,32 @@ pub trait Observer: Send + Sync {
     /// Receives one event.
     fn event(&self, event: &Event);
 
-    /// Receives the run at a point from which it can be continued: after each step, and before tools start, so that after a crash it
-    /// is known which calls may have had effects.
-    fn checkpoint(&self, run: &super::Run) {
+    /// Receives the run at a point from which it can be continued: before its first step, after each step, after each call, and before
+    /// tools start, so that after a crash it is known which calls may have had effects.
+    ///
+    /// Whoever stores runs answers once this one would survive a crash. The run waits for that: no tool starts, and no model is asked,
+    /// before what led to it is stored. A failure ends the run with [`StopReason::StorageFailed`].
+    fn checkpoint<'a>(&'a self, run: &'a super::Run) -> BoxFuture<'a, Result<(), Failure>> {
         let _ = run;
+        Box::pin(std::future::ready(Ok(())))
     }
+
+    /// Receives word that something the run waited for was dropped. Comes before the events that follow from it.
+    fn interrupted(&self, why: Interruption) {
+        let _ = why;
+    }
+}
+
+/// Why the run stopped waiting for a model, a person or its tools.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Interruption {
+    /// The caller ended the run.
+    Cancelled,
+    /// The run's time is up.
+    Expired,
+    /// A summary took too long; the run goes on without it.
+    SummaryTimedOut,
 }
 
 /// The kinds of events, under their stable names.

@@ -1,19 +1,4 @@
 //! Hooks: code of the embedder that watches a run, changes what passes, or ends it.
-//!
-//! Order. Hooks are called in the order in which they were added, each one with what the one before made of it. The first
-//! answer other than "continue" or "change" ends the round: later hooks are not asked.
-//!
-//! | point | when | what a change is subject to |
-//! |---|---|---|
-//! | `before_model` | the request is built and fits the window | the provider's limits |
-//! | `after_model` | the turn is complete | everything that applies to a model's own turn |
-//! | `before_tool` | before the check | the check: a changed call is checked as if the model had written it |
-//! | `after_tool` | the call ended | the display rules; a repeat is checked first |
-//! | `on_compaction` | before old messages are summarised | the bound on summaries |
-//! | `on_stop` | the run is about to end | the budgets |
-//!
-//! A hook cannot widen what a call may do: policy is checked after it. A hook that panics is reported as `hook.failed` and left out;
-//! before a tool, the call then does not run.
 
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +19,24 @@ pub struct RunInfo {
 }
 
 /// Watches and steers a run. Every method has a default that changes nothing.
+///
+/// Order: hooks are called in the order in which they were added, each one with what the one before made of it. The first answer other
+/// than "continue" or "change" ends the round: later hooks are not asked.
+///
+/// | point | when | what a change is subject to |
+/// |---|---|---|
+/// | `before_model` | the request is built and fits the window | the provider's limits |
+/// | `after_model` | the turn is complete | everything that applies to a model's own turn |
+/// | `before_tool` | before the check | the check: a changed call is checked as if the model had written it |
+/// | `after_tool` | the call ended | the display rules; a repeat is checked first |
+/// | `on_compaction` | before old messages are summarised | the bound on summaries |
+/// | `on_stop` | the run is about to end | the budgets |
+///
+/// A hook cannot widen what a call may do: policy is checked after it. A hook that panics is reported as `hook.failed` and left out;
+/// before a tool, the call then does not run.
+///
+/// `host/examples/hooks.rs` has three: rules before each call of the model, a failed tool tried again with corrected arguments, and a
+/// summary of one's own.
 pub trait Hook: Send + Sync {
     /// The hook's name, for events.
     fn name(&self) -> &str;

@@ -122,6 +122,12 @@ mod tests {
     }
 
     #[test]
+    fn the_default_prompt_stands_in_the_readme() {
+        let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(words(include_str!("../../../README.md")).contains(&words(DEFAULT_PROMPT)));
+    }
+
+    #[test]
     fn names_the_line_of_a_mistake() {
         for (template, expected) in [
             ("a\n{{ dtae }}", "line 2"),

@@ -8,6 +8,7 @@
 //! model is told.
 
 mod calls;
+mod parts;
 mod settings;
 mod step;
 mod turn;
@@ -30,6 +31,7 @@ use crate::text;
 use crate::tool::{Conversation, ErrorCode, Failure, ToolSpec};
 use calls::Slot;
 
+pub use parts::{RunParts, Scrub, StoredParts};
 pub use settings::RunSettings;
 pub use step::{CheckedCall, PendingApproval, PendingCall, Phase, Step};
 
@@ -397,6 +399,16 @@ impl Run {
         self.parent_id.as_deref()
     }
 
+    /// The message that holds the task.
+    pub fn task(&self) -> Option<&Message> {
+        self.messages.get(self.task)
+    }
+
+    /// The model that was last asked.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
+    }
+
     /// The settings.
     pub fn settings(&self) -> &RunSettings {
         &self.settings
@@ -459,7 +471,8 @@ impl Run {
         serde_json::to_string(self)
     }
 
-    /// Reads a stored run.
+    /// Reads a stored run. What a person allowed is not taken from it: whoever can edit a stored run must not be able to approve, so
+    /// calls that wait or were interrupted are asked about again.
     ///
     /// # Errors
     ///
@@ -473,7 +486,13 @@ impl Run {
         if schema_version != u64::from(SCHEMA_VERSION) {
             return Err(RunError::Version { found: schema_version });
         }
-        serde_json::from_str(json).map_err(RunError::Malformed)
+        let mut run: Self = serde_json::from_str(json).map_err(RunError::Malformed)?;
+        run.forget_approvals();
+        Ok(run)
+    }
+
+    pub(crate) fn has_started(&self) -> bool {
+        self.counters.started
     }
 
     pub(crate) fn next_seq(&self) -> u64 {

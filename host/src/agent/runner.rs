@@ -14,7 +14,7 @@ use futures_util::FutureExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::clock::{Clock, SystemClock};
-use super::event::{Emitter, EventKind, Observer};
+use super::event::{Emitter, EventKind, Interruption, Observer};
 use super::hook::{Hook, OnStop, RunInfo};
 use super::prompt::{PromptError, PromptVariables, SystemPrompt};
 use super::run::{Run, RunSettings, Step};
@@ -43,7 +43,12 @@ pub struct RunnerSettings {
     pub max_parallel_per_plugin: usize,
     /// How often a call is made, hooks' repeats included.
     pub max_tool_attempts: u32,
+    /// Pieces of text that come faster than this, in milliseconds, reach observers joined; 0 joins none.
+    pub join_deltas_ms: u64,
 }
+
+/// Twenty pieces a second are as smooth as an eye can tell.
+const JOIN_DELTAS_MS: u64 = 50;
 
 impl Default for RunnerSettings {
     fn default() -> Self {
@@ -53,6 +58,7 @@ impl Default for RunnerSettings {
             max_parallel: 8,
             max_parallel_per_plugin: 4,
             max_tool_attempts: 3,
+            join_deltas_ms: JOIN_DELTAS_MS,
         }
     }
 }
@@ -121,6 +127,11 @@ impl Runner {
     pub fn with_settings(mut self, settings: RunnerSettings) -> Self {
         self.settings = settings;
         self
+    }
+
+    /// The model that is asked.
+    pub fn model(&self) -> &str {
+        self.provider.model()
     }
 
     /// Makes a run for a task, with a new id. Nothing happens yet.
@@ -253,13 +264,23 @@ impl Runner {
 
     async fn step_with(&self, run: &mut Run, cancel: &CancellationToken, extra: Option<&Arc<dyn Observer>>) -> Option<RunResult> {
         let observers = self.observers.iter().chain(extra).cloned().collect();
-        let emitter = Arc::new(Emitter::new(run, observers, self.clock.clone()));
+        let emitter = Arc::new(Emitter::new(run, observers, self.clock.clone(), self.settings.join_deltas_ms));
         let workers = self.worker_settings(run.settings().worker_depth);
         let drive = Drive { runner: self, emitter, cancel, workers, ledger: Arc::default() };
+        // A task that was taken on is not lost, whatever happens next.
+        if !run.has_started()
+            && let Err(failure) = drive.emitter.checkpoint(run).await
+        {
+            run.stop(StopReason::StorageFailed, failure);
+        }
         let result = drive.step(run).await;
         run.count_workers(&drive.ledger.take());
-        drive.emitter.checkpoint(run);
+        let stored = drive.emitter.checkpoint(run).await;
         drive.emitter.close();
+        if let Err(failure) = stored {
+            // A run that is over stays as it ended.
+            run.stop(StopReason::StorageFailed, failure);
+        }
         if result.is_some() {
             self.tools.end_run(run.id());
             self.approved().remove(run.id());
@@ -292,7 +313,7 @@ enum Halt {
 impl Drive<'_> {
     async fn step(&self, run: &mut Run) -> Option<RunResult> {
         if run.result().is_none() && self.cancel.is_cancelled() {
-            run.cancel(self.now());
+            self.halt(run, &Halt::Cancelled);
         }
         if run.result().is_some() && !run.has_told_its_end() {
             self.on_stop(run).await;
@@ -347,14 +368,27 @@ impl Drive<'_> {
             biased;
             () = self.cancel.cancelled() => Err(Halt::Cancelled),
             value = future => Ok(value),
-            () = sleep_opt(remaining_ms) => Err(Halt::Expired),
+            () = self.sleep(remaining_ms) => Err(Halt::Expired),
         }
     }
 
     fn halt(&self, run: &mut Run, halt: &Halt) {
         match halt {
-            Halt::Cancelled => run.cancel(self.now()),
-            Halt::Expired => run.expire(self.now()),
+            Halt::Cancelled => {
+                self.emitter.interrupted(Interruption::Cancelled);
+                run.cancel(self.now());
+            }
+            Halt::Expired => {
+                self.emitter.interrupted(Interruption::Expired);
+                run.expire(self.now());
+            }
+        }
+    }
+
+    async fn sleep(&self, ms: Option<u64>) {
+        match ms {
+            Some(ms) => self.runner.clock.sleep(ms).await,
+            None => std::future::pending().await,
         }
     }
 
@@ -374,13 +408,6 @@ fn info(run: &Run) -> RunInfo {
 /// Waits for a future; none if it panicked. Foreign code must not take the run with it.
 async fn guarded<T>(future: impl Future<Output = T>) -> Option<T> {
     AssertUnwindSafe(future).catch_unwind().await.ok()
-}
-
-async fn sleep_opt(ms: Option<u64>) {
-    match ms {
-        Some(ms) => tokio::time::sleep(Duration::from_millis(ms)).await,
-        None => std::future::pending().await,
-    }
 }
 
 pub(super) fn new_id() -> String {

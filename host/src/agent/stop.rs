@@ -60,6 +60,8 @@ pub enum StopReason {
     HookStopped,
     /// The caller ended the run.
     Cancelled,
+    /// The run could not be stored, and nothing is done that is not.
+    StorageFailed,
 }
 
 impl StopReason {
@@ -83,6 +85,7 @@ impl StopReason {
             Self::ModelError => "model_error",
             Self::HookStopped => "hook_stopped",
             Self::Cancelled => "cancelled",
+            Self::StorageFailed => "storage_failed",
         }
     }
 
@@ -178,6 +181,7 @@ mod tests {
             StopReason::ModelError,
             StopReason::HookStopped,
             StopReason::Cancelled,
+            StopReason::StorageFailed,
         ] {
             assert_eq!(serde_json::to_value(reason).expect("serialises"), reason.as_str());
         }

@@ -242,6 +242,8 @@ impl Tools for FakeTools {
 pub(super) struct Recorder {
     events: Mutex<Vec<Event>>,
     checkpoints: Mutex<Vec<String>>,
+    /// The checkpoint, counted from 0, that cannot be stored.
+    pub(super) fails_at: Mutex<Option<usize>>,
 }
 
 impl Recorder {
@@ -272,7 +274,12 @@ impl Observer for Recorder {
         self.events.lock().expect("lock").push(event.clone());
     }
 
-    fn checkpoint(&self, run: &Run) {
-        self.checkpoints.lock().expect("lock").push(run.to_json().expect("serialises"));
+    fn checkpoint<'a>(&'a self, run: &'a Run) -> BoxFuture<'a, Result<(), Failure>> {
+        let mut checkpoints = self.checkpoints.lock().expect("lock");
+        let number = checkpoints.len();
+        checkpoints.push(run.to_json().expect("serialises"));
+        let failure = || Failure::new(ErrorCode::HOST_STORAGE, "the disk is full");
+        let stored = if *self.fails_at.lock().expect("lock") == Some(number) { Err(failure()) } else { Ok(()) };
+        Box::pin(std::future::ready(stored))
     }
 }

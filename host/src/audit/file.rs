@@ -105,8 +105,8 @@ impl AuditFile {
         let bytes = self.read_from(from)?;
         let mut lines = bytes.split_inclusive(|byte| *byte == b'\n');
         if from == 0 {
-            let begins = bytes.len().min(FIRST.len());
-            if bytes[..begins] != FIRST[..begins] && !bytes.split(|byte| *byte == b'\n').any(|line| line::read(line).is_some()) {
+            let has_record = bytes.split(|byte| *byte == b'\n').any(|line| line::read(line).is_some());
+            if !has_record && !begins_a_chain(&bytes) {
                 return Err(self.damaged("it holds something else"));
             }
             return self.follow(Walk::new(0, NO_HASH), lines, length);
@@ -199,6 +199,20 @@ impl AuditFile {
 
     fn damaged(&self, problem: &str) -> AuditError {
         AuditError::Damaged { path: self.path.clone(), problem: problem.to_owned() }
+    }
+}
+
+/// Whether a file without a whole record is what killed processes left of a first one: its beginning, perhaps several times over.
+fn begins_a_chain(mut bytes: &[u8]) -> bool {
+    loop {
+        let common = bytes.iter().zip(FIRST).take_while(|(byte, first)| byte == first).count();
+        if common == bytes.len() || common == FIRST.len() {
+            return true;
+        }
+        if common == 0 {
+            return false;
+        }
+        bytes = &bytes[common..];
     }
 }
 

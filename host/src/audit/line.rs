@@ -37,6 +37,8 @@ pub(super) struct Content<R> {
 pub(super) struct Whole {
     pub(super) content: Content<Record>,
     pub(super) hash: String,
+    /// How many torn bytes stand before it in its line.
+    pub(super) torn: usize,
 }
 
 /// Writes a line, without the newline. Returns it with its hash.
@@ -66,7 +68,7 @@ pub(super) fn read_plain(line: &[u8]) -> Option<Whole> {
         return None;
     }
     let content = serde_json::from_str(line).ok()?;
-    Some(Whole { content, hash: hash.to_owned() })
+    Some(Whole { content, hash: hash.to_owned(), torn: 0 })
 }
 
 /// Reads a line that begins with torn bytes. The record that closes them stands in the same line: a newline between them could be torn
@@ -74,7 +76,7 @@ pub(super) fn read_plain(line: &[u8]) -> Option<Whole> {
 fn read_closed(line: &[u8]) -> Option<Whole> {
     let at = line.windows(BEGIN.len()).rposition(|window| window == BEGIN)?;
     let (torn, record) = line.split_at_checked(at)?;
-    let whole = read_plain(record)?;
+    let whole = Whole { torn: at, ..read_plain(record)? };
     let accounted = &whole.content.record;
     let closes = accounted.kind == Kind::Recovered
         && accounted.torn_bytes == Some(torn.len() as u64)

@@ -21,7 +21,7 @@ pub struct Line {
     pub time: String,
     /// What it says.
     pub record: Record,
-    /// The line as it stands in the file.
+    /// The record as it stands in the file.
     pub text: String,
 }
 
@@ -89,8 +89,8 @@ pub fn read(path: &Path, take: &mut dyn FnMut(Line)) -> io::Result<u64> {
     let outcome = each_line(path, &mut |bytes, _| {
         number += 1;
         match line::read(bytes) {
-            Some(Whole { content, .. }) => {
-                let text = String::from_utf8_lossy(bytes).into_owned();
+            Some(Whole { content, torn, .. }) => {
+                let text = String::from_utf8_lossy(&bytes[torn..]).into_owned();
                 take(Line { number, time: content.time, record: content.record, text });
             }
             None => unreadable += 1,

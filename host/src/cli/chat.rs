@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use tokio_util::sync::CancellationToken;
 
 use super::output::{self, CliError};
-use super::run::open_runner;
-use super::{Common, signals, terminal};
+use super::run::open_agent;
+use super::{Common, host, session, signals, terminal};
 use crate::agent::Run;
 
 pub(super) async fn chat(common: &Common) -> Result<ExitCode, CliError> {
@@ -15,25 +15,25 @@ pub(super) async fn chat(common: &Common) -> Result<ExitCode, CliError> {
         return Err(CliError::usage("there is no task, and stdin is no terminal to chat on")
             .hint("name a task: `honeycomb-host --plugins DIR --policy FILE \"what is 123 + 456?\"`"));
     }
-    let (runner, printer, _watch) = open_runner(common).await?;
+    let policy = host::load_policy(&common.policy)?;
+    let opened = session::open(common, &host::read_secrets(&policy)?)?;
+    let mut agent = open_agent(common, policy, opened, None).await?;
     output::note("type a task; an empty line or Ctrl-D ends the chat, Ctrl-C stops the task under way");
-    let mut conversation: Option<Run> = None;
+    let mut conversation: Option<Run> = agent.earlier.take();
+    let mut asked = false;
     loop {
         output::note_text("> ");
         let Some(task) = read_line().await else { break };
         if task.trim().is_empty() {
             break;
         }
-        let started = match conversation.take() {
-            None => runner.start(task),
-            Some(earlier) => runner.follow_up(earlier, task),
-        };
-        let mut run = started.map_err(|error| CliError::config(anyhow::Error::new(error)))?;
+        let mut run = agent.next_run(conversation.take(), task).await?;
+        asked = true;
         let cancel = CancellationToken::new();
         {
             let stop = signals::stop_requested();
             tokio::pin!(stop);
-            let driving = runner.resume(&mut run, &cancel);
+            let driving = agent.runner.resume(&mut run, &cancel);
             tokio::pin!(driving);
             tokio::select! {
                 _ = &mut driving => {}
@@ -44,10 +44,13 @@ pub(super) async fn chat(common: &Common) -> Result<ExitCode, CliError> {
             }
         }
         tokio::select! {
-            () = printer.drained() => {}
+            () = agent.printer.drained() => {}
             () = signals::stop_requested() => break,
         }
         conversation = Some(run);
+    }
+    if let Some(session) = agent.session.filter(|_| asked) {
+        session::tell_end(&session);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -37,7 +37,9 @@ pub(super) async fn doctor(common: &Common) -> Result<ExitCode, CliError> {
         Ok(_) => ok(format!("plugins in `{}`", common.plugins.display())),
         Err(error) => warning(format!("no plugins: `{}`: {error}", common.plugins.display()), "name another with `--plugins`"),
     });
-    findings.extend(policy(common));
+    let policy = policy(common);
+    let invalid = policy.iter().any(|finding| finding.level == Level::Error);
+    findings.extend(policy);
     findings.push(audit_file(common));
     findings.push(model());
 
@@ -57,7 +59,8 @@ pub(super) async fn doctor(common: &Common) -> Result<ExitCode, CliError> {
             }
         }
     }
-    Ok(if failed { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    // As every command that reads the policy.
+    Ok(if invalid { ExitCode::from(2) } else { ExitCode::from(u8::from(failed)) })
 }
 
 /// The engine's version, and the advisories that are published against it.
@@ -77,7 +80,7 @@ fn allocation(common: &Common) -> Finding {
             "there is no room for a pool of instances, so each call is slower".to_owned(),
             "raise `ulimit -v`, or allow overcommit (`vm.overcommit_memory`)",
         ),
-        Err(_) => Finding { level: Level::Error, what: "the WebAssembly engine does not start here".to_owned(), hint: None },
+        Err(error) => Finding { level: Level::Error, what: error.to_string(), hint: None },
     }
 }
 

@@ -52,13 +52,14 @@ impl GrantsFile {
 
     /// Whether the question was answered with "always" before.
     pub(super) fn covers(&self, question: &Question) -> bool {
-        self.shared().covers(&call(question))
+        call(question).is_some_and(|call| self.shared().covers(&call))
     }
 
     /// Adds the call of a question, in the file and in the registry that shares the grants.
     pub(super) fn add(&self, question: &Question) -> anyhow::Result<&Path> {
+        let call = call(question).context("its arguments are no object")?;
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        make_private_directory(directory).with_context(|| format!("cannot make `{}`", directory.display()))?;
+        paths::create_private_dir(directory).with_context(|| format!("cannot make `{}`", directory.display()))?;
         // Two hosts may be asked at once: neither must lose what the other wrote.
         let lock_path = self.path.with_extension("lock");
         let lock = private(OpenOptions::new().create(true).truncate(false).write(true))
@@ -66,9 +67,9 @@ impl GrantsFile {
             .with_context(|| format!("cannot open `{}`", lock_path.display()))?;
         lock.lock().with_context(|| format!("cannot lock `{}`", lock_path.display()))?;
         let mut grants = read_file(&self.path)?;
-        grants.add(&call(question), &question.rule)?;
+        grants.add(&call, &question.rule)?;
         replace(&self.path, directory, &grants.to_toml()).with_context(|| format!("cannot write `{}`", self.path.display()))?;
-        self.shared().add(&call(question), &question.rule)?;
+        self.shared().add(&call, &question.rule)?;
         Ok(&self.path)
     }
 
@@ -77,9 +78,9 @@ impl GrantsFile {
     }
 }
 
-fn call(question: &Question) -> StandingCall<'_> {
+fn call(question: &Question) -> Option<StandingCall<'_>> {
     let Question { plugin, tool, arguments, rule: _, rule_id, sha256, hints: _ } = question;
-    StandingCall { plugin, sha256, tool, rule_id, arguments }
+    Some(StandingCall { plugin, sha256, tool, rule_id, arguments: arguments.as_object()? })
 }
 
 /// Replaces the file as a whole: whoever reads sees the old text or the new one, also after a crash.
@@ -106,14 +107,6 @@ fn private(options: &mut OpenOptions) -> &mut OpenOptions {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(options, 0o600);
     options
-}
-
-fn make_private_directory(directory: &Path) -> io::Result<()> {
-    let mut builder = fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(directory)
 }
 
 #[cfg(test)]
@@ -147,8 +140,9 @@ mod tests {
         second.add(&question("北京")).expect("written");
         assert!(first.covers(&question("天气")) && !first.covers(&question("北京")));
         let read = read_file(&path).expect("valid");
-        assert!(read.covers(&call(&question("天气"))) && read.covers(&call(&question("北京"))));
-        assert!(!read.covers(&call(&question("上海"))));
+        let covers = |title: &str| read.covers(&call(&question(title)).expect("an object"));
+        assert!(covers("天气") && covers("北京"));
+        assert!(!covers("上海"));
         #[cfg(unix)]
         {
             use std::os::unix::fs::PermissionsExt as _;

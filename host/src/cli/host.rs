@@ -6,11 +6,13 @@ use std::sync::Arc;
 use anyhow::Context as _;
 
 use super::output::{self, CliError};
-use super::{Common, audit, grants, memory, paths, trusted};
+use super::{Common, audit, grants, keyring, memory, paths, trusted};
 use crate::policy::{Policy, PolicySource, SecretSource};
+use crate::recording::{Origin, PluginOrigin};
 use crate::registry::{Builtin, LoadReport, LoadSelection, RegistryError, ToolRegistry};
 use crate::sandbox::{Protected, Sandbox, SandboxOptions};
 use crate::secret::{SecretRequest, Secrets, read_file};
+use crate::text::hex;
 use crate::tool::ErrorCode;
 
 /// The largest policy file that is read; the parser has the same bound.
@@ -40,7 +42,7 @@ pub(super) fn load_policy(files: &[PathBuf]) -> Result<Arc<Policy>, CliError> {
 }
 
 /// Reads the secrets that the policy names. A missing one is an error now, not an empty header later.
-fn read_secrets(policy: &Policy) -> Result<Secrets, CliError> {
+pub(super) fn read_secrets(policy: &Policy) -> Result<Secrets, CliError> {
     let requests: Vec<SecretRequest<'_>> =
         policy.plugins().flat_map(|plugin| SecretRequest::all_of(&plugin.id, &plugin.grants)).collect();
     for request in &requests {
@@ -48,7 +50,7 @@ fn read_secrets(policy: &Policy) -> Result<Secrets, CliError> {
             trusted::check_path(path).map_err(|error| untrusted(&format!("the secret of {}", request.rule), error))?;
         }
     }
-    Secrets::resolve(requests, &|name| std::env::var(name).ok(), &read_file)
+    Secrets::resolve(requests, &|name| std::env::var(name).ok(), &read_file, &keyring::read)
         .map_err(|error| CliError::config(anyhow::Error::new(error)).code(ErrorCode::POLICY_INVALID))
 }
 
@@ -79,10 +81,14 @@ fn protected(common: &Common, policy: &Policy) -> Result<Vec<Protected>, CliErro
     if let Some(path) = grants::path(common) {
         protected.push(Protected { path, what: "the standing grants", readable: false });
     }
+    // Sessions are what people said, and each plugin's data is its own.
+    if let Some(path) = paths::state_dir(common.state_dir.as_deref()) {
+        protected.push(Protected { path, what: "the host's sessions and plugins' data", readable: false });
+    }
     let secrets = policy.plugins().flat_map(|plugin| plugin.grants.net.iter()).filter_map(|net| net.secret.as_ref());
     protected.extend(secrets.filter_map(|secret| match &secret.source {
         SecretSource::File(path) => Some(Protected { path: path.clone(), what: "a secret", readable: false }),
-        SecretSource::Env(_) => None,
+        SecretSource::Env(_) | SecretSource::Keyring { .. } => None,
     }));
     if let Some(audit) = audit::file(common)? {
         protected.push(Protected { path: audit.path, what: "the audit file", readable: false });
@@ -175,6 +181,15 @@ async fn load(
         }
     }
     Ok((registry, report))
+}
+
+/// What a recording says about the tools.
+pub(super) fn origin(registry: &ToolRegistry) -> Origin {
+    let plugins = registry.plugins().filter_map(|entry| {
+        // A built-in plugin is this program's version, which the recording has anyway.
+        entry.component.as_ref().map(|component| PluginOrigin { id: entry.id.clone(), sha256: hex(&component.plugin.sha256) })
+    });
+    Origin { policy: registry.policy().digest().to_owned(), plugins: plugins.collect() }
 }
 
 fn registry_error(error: RegistryError) -> CliError {

@@ -47,6 +47,12 @@ impl CliError {
         self
     }
 
+    /// Adds another way out to the hint.
+    pub(super) fn hint_also(mut self, hint: &str) -> Self {
+        self.hint = Some(self.hint.map_or_else(|| hint.to_owned(), |first| format!("{first}\n{hint}")));
+        self
+    }
+
     pub(super) fn code(mut self, code: ErrorCode) -> Self {
         self.code = Some(code);
         self

@@ -1,4 +1,7 @@
-//! `policy check | explain | test | suggest`.
+//! `policy check | explain | test | suggest | diff | import`.
+
+mod diff;
+mod import;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -43,7 +46,30 @@ pub(super) enum PolicyCommand {
         #[arg(value_name = "PLUGIN")]
         ids: Vec<String>,
     },
+    /// Say what a new version of a plugin asks for beyond the old one (exit code 1 if anything), and beyond the policy
+    #[command(after_help = DIFF_EXAMPLES)]
+    Diff {
+        /// The old version: a plugin's id, or a component
+        old: String,
+        /// The new version, a component
+        #[arg(value_name = "NEW.wasm")]
+        new: PathBuf,
+    },
+    /// Turn a Wassette policy (YAML) into one of ours on stdout; what cannot be carried over becomes a comment
+    Import {
+        /// The policy
+        #[arg(value_name = "FILE.yaml")]
+        file: PathBuf,
+        /// The plugin's id [default: the file's name]
+        #[arg(long, value_name = "ID")]
+        id: Option<String>,
+    },
 }
+
+const DIFF_EXAMPLES: &str = "\
+Examples:
+  honeycomb-host --plugins target/plugins --policy examples/policy.toml policy diff weather new/weather.wasm
+  honeycomb-host policy diff old.wasm new.wasm --json";
 
 pub(super) async fn policy(common: &Common, command: PolicyCommand) -> Result<ExitCode, CliError> {
     match command {
@@ -51,6 +77,8 @@ pub(super) async fn policy(common: &Common, command: PolicyCommand) -> Result<Ex
         PolicyCommand::Explain { tool, args } => explain(common, &tool, &args),
         PolicyCommand::Test { file } => test(common, &file),
         PolicyCommand::Suggest { ids } => suggest_all(common, &ids).await,
+        PolicyCommand::Diff { old, new } => diff::diff(common, &old, &new).await,
+        PolicyCommand::Import { file, id } => import::import(common, &file, id.as_deref()),
     }
 }
 
@@ -104,6 +132,11 @@ fn test(common: &Common, file: &std::path::Path) -> Result<ExitCode, CliError> {
     let policy = given_policy(common)?;
     let cases = paths::read_text(file, MAX_CASES_BYTES).map_err(CliError::config)?;
     let report = run_cases(&policy, &cases);
+    // A file that lost its cases must not look like one that passed.
+    if report.passed + report.failed == 0 {
+        return Err(CliError::usage(format!("`{}` holds no test case", file.display()))
+            .hint("write one a line: `{\"call\":\"plugin/tool\",\"args\":{},\"expect\":\"deny\"}`"));
+    }
     if common.json {
         output::print_json(&report);
     } else {

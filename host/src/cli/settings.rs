@@ -3,8 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use uuid::Uuid;
-
 use super::output::CliError;
 use super::{Common, paths};
 use crate::agent::{
@@ -45,7 +43,6 @@ pub(super) fn runner_settings(common: &Common, config: &Config, model: &str) -> 
     run.context.max_output_tokens = config.model.max_output_tokens;
     run.display = display(&config.agent.results);
     run.wire = WireRules::default();
-    run.session = Some(Uuid::now_v7().to_string());
     Ok(settings)
 }
 
@@ -191,7 +188,7 @@ mod tests {
         let text = "[agent]\nmax_steps = 3\nmax_tool_calls = 4\nmax_seconds = 5\nmax_input_tokens = 6\nmax_output_tokens = 7\n\
             max_cost = 0.5\nmax_fuel = 8\nmax_parallel = 9\nmax_parallel_per_plugin = 2\ncontext_window = 10\n\
             [agent.context]\nmax_history = 11\nreserve_percent = 12\nstub = false\nstub_min_bytes = 13\nprotect_tokens = 14\n\
-            summarise = false\nsummary_max_bytes = 15\nsummary_timeout_seconds = 16\n[model]\nmax_output_tokens = 17\n";
+            summarise = false\nsummary_max_bytes = 15\nsummary_timeout_seconds = 16\n[agent.workers]\nmax_per_run = 18\n[model]\nmax_output_tokens = 17\n";
         let settings = settings(text, "gpt-4.1").expect("valid");
         assert_eq!((settings.max_parallel, settings.max_parallel_per_plugin), (9, 2));
         let budget = Budget {
@@ -202,6 +199,8 @@ mod tests {
             max_output_tokens: Some(7),
             max_cost_micros: Some(500_000),
             max_fuel: Some(8),
+            max_workers: 18,
+            ..Budget::default()
         };
         assert_eq!(settings.run.budget, budget);
         let context = ContextSettings {

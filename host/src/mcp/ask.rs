@@ -210,6 +210,8 @@ mod tests {
             tool: "write".into(),
             arguments,
             rule: "policy.toml:7".into(),
+            rule_id: String::new(),
+            sha256: String::new(),
             hints: ToolHints { destructive: true, ..ToolHints::default() },
         }
     }

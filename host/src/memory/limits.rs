@@ -9,7 +9,8 @@ pub struct MemoryLimits {
     pub max_entry_bytes: u64,
     /// `max_entries`: the most entries of the user, of one project, or of one session.
     pub max_entries: u64,
-    /// `max_bytes`: the most bytes of all texts together. The file is larger: its indexes take about five times as much.
+    /// `max_bytes`: the most bytes of all texts together. The file is larger: for facts of
+    /// some thirty bytes fifteen times as large, most of it ids, origins and indexes (`examples/memory_recall.rs`).
     pub max_bytes: u64,
     /// `max_results`: the most entries of one recall.
     pub max_results: usize,

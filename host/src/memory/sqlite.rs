@@ -273,9 +273,7 @@ impl Shared {
             Some(connection) => connection,
             None => slot.insert(schema::open(&self.path)?),
         };
-        let now = signed((self.now)());
-        let purged = connection.execute("DELETE FROM entry WHERE expires_at <= ?1", [now]);
-        purged.and_then(|_| work(connection)).map_err(|error| self.failed(Box::new(error)))
+        purge(connection, signed((self.now)())).and_then(|()| work(connection)).map_err(|error| self.failed(Box::new(error)))
     }
 
     fn failed(&self, source: Box<dyn std::error::Error + Send + Sync>) -> MemoryError {
@@ -395,6 +393,15 @@ impl Shared {
         recalled.left_out = numbers.len() - recalled.entries.len();
         Ok(recalled)
     }
+}
+
+/// Removes what has expired. Looks first: a deletion takes the lock that writers wait for, even when it finds nothing.
+fn purge(connection: &Connection, now: i64) -> rusqlite::Result<()> {
+    let expired = connection.prepare_cached("SELECT 1 FROM entry WHERE expires_at <= ?1 LIMIT 1")?.exists([now])?;
+    if expired {
+        connection.execute("DELETE FROM entry WHERE expires_at <= ?1", [now])?;
+    }
+    Ok(())
 }
 
 const COLUMNS: &str = "id, scope, owner, text, origin, created_at, updated_at, expires_at";

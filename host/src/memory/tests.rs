@@ -410,13 +410,13 @@ fn any_text_is_a_safe_query() {
         " ",
     ]);
     let query = prop_oneof![any::<String>(), prop::collection::vec(syntax, 0..12).prop_map(|parts| parts.concat())];
-    proptest!(ProptestConfig::with_cases(400), |(query in query)| {
+    proptest!(ProptestConfig::with_cases(200), |(query in query)| {
         let found = runtime.block_on(recall(&memory, &query));
         prop_assert!(found.iter().all(|text| text == "tea"), "{query:?}: {found:?}");
     });
     // The same text can be saved, and then be found.
     let text = any::<String>().prop_filter("not blank", |text| !crate::text::clean(text, usize::MAX).trim().is_empty());
-    proptest!(ProptestConfig::with_cases(100), |(text in text)| {
+    proptest!(ProptestConfig::with_cases(50), |(text in text)| {
         let text: String = text.chars().take(200).collect();
         if let Ok(saved) = runtime.block_on(memory.save(entry(Place::project("p"), &text))) {
             let whole = runtime.block_on(memory.list(Filter { id: Some(saved.id), ..Filter::default() }, 1)).expect("listed");

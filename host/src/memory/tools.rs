@@ -71,7 +71,7 @@ impl MemoryTools {
                 tools_read: context.conversation.tools_read.iter().filter(|tool| **tool != own).cloned().collect(),
             },
         };
-        let saved = memory.save(entry).await.map_err(failure)?;
+        let saved = memory.save(entry).await.map_err(|error| failure(&error))?;
         let mut answer = json!({"saved": saved.id, "scope": place.scope(), "already_known": saved.known});
         if saved.redacted {
             answer["secret_removed"] = json!(true);
@@ -98,8 +98,8 @@ impl MemoryTools {
             places,
             limit: arguments.get("limit").and_then(Value::as_u64).map_or(DEFAULT_RESULTS, |limit| limit as usize),
         };
-        let Recalled { entries, left_out, note } = memory.recall(query).await.map_err(failure)?;
-        let notes: Vec<Value> = entries.iter().map(|entry| shown(entry)).collect();
+        let Recalled { entries, left_out, note } = memory.recall(query).await.map_err(|error| failure(&error))?;
+        let notes: Vec<Value> = entries.iter().map(shown).collect();
         let mut answer = json!({"notice": NOTICE, "notes": notes});
         if left_out > 0 {
             answer["left_out"] = json!(left_out);
@@ -208,8 +208,8 @@ fn scope_of(word: Option<&Value>) -> Scope {
     word.and_then(Value::as_str).and_then(Scope::parse).unwrap_or(Scope::Session)
 }
 
-fn failure(error: MemoryError) -> Failure {
-    let kind = match &error {
+fn failure(error: &MemoryError) -> Failure {
+    let kind = match error {
         MemoryError::Empty | MemoryError::TooLong { .. } => "invalid_arguments",
         MemoryError::TooMany { .. } | MemoryError::Full { .. } => "failed",
         MemoryError::Newer { .. } | MemoryError::Foreign { .. } | MemoryError::Store { .. } => "unavailable",

@@ -202,7 +202,7 @@ fn check_mounts(mounts: &[FsGrant], sources: &[PolicySource<'_>], found: &mut Fi
 fn check_secret_files(plugins: &BTreeMap<String, PluginPolicy>, found: &mut Findings) {
     let secrets = plugins.values().flat_map(|plugin| &plugin.grants.net).filter_map(|rule| match rule.secret.as_ref()?.source {
         SecretSource::File(ref path) => Some((rule, resolve_dots(path))),
-        SecretSource::Env(_) => None,
+        SecretSource::Env(_) | SecretSource::Keyring { .. } => None,
     });
     let secrets: Vec<_> = secrets.collect();
     for plugin in plugins.values() {

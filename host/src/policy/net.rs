@@ -214,6 +214,13 @@ pub enum SecretSource {
     Env(String),
     /// A file; its text without the last newline.
     File(std::path::PathBuf),
+    /// An entry of the keyring of the person who runs the host.
+    Keyring {
+        /// What the secret is for.
+        service: String,
+        /// Whose it is there.
+        account: String,
+    },
 }
 
 /// One request, as the policy sees it: canonical, from parsed parts. [`NetTarget::request`] makes it.

@@ -2,6 +2,7 @@
 //!
 //! A request grants nothing. It is a ceiling: the effective right is what the policy grants and the plugin asks for.
 
+mod compare;
 mod diff;
 mod within;
 

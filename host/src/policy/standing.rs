@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::document::{Field, Source, Table};
 use super::error::PolicyErrors;
@@ -48,7 +48,7 @@ pub struct StandingCall<'a> {
     /// The rule that asks: [`ToolRule::id`](super::ToolRule::id).
     pub rule_id: &'a str,
     /// The arguments.
-    pub arguments: &'a Value,
+    pub arguments: &'a Map<String, Value>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -59,7 +59,7 @@ struct Grant {
     /// `file:line` when it was granted: for the reader only.
     rule: String,
     rule_id: String,
-    arguments: Value,
+    arguments: Map<String, Value>,
 }
 
 /// Why a call cannot be granted for good.
@@ -110,7 +110,7 @@ impl StandingGrants {
     ///
     /// Refuses arguments that are too long, and more grants than there may be.
     pub fn add(&mut self, call: &StandingCall<'_>, rule: &str) -> Result<(), StandingError> {
-        if call.arguments.to_string().len() > MAX_ARGUMENTS {
+        if json_text(call.arguments).len() > MAX_ARGUMENTS {
             return Err(StandingError::TooLong);
         }
         if self.covers(call) {
@@ -146,7 +146,7 @@ impl StandingGrants {
         let mut text = HEADER.to_owned();
         for Grant { plugin, sha256, tool, rule, rule_id, arguments } in &self.grants {
             text.push_str("\n[[grants]]\n");
-            let arguments = arguments.to_string();
+            let arguments = json_text(arguments);
             for (name, value) in [
                 ("plugin", plugin),
                 ("sha256", sha256),
@@ -160,6 +160,10 @@ impl StandingGrants {
         }
         text
     }
+}
+
+fn json_text(arguments: &Map<String, Value>) -> String {
+    Value::Object(arguments.clone()).to_string()
 }
 
 fn read_grant(table: &Table<'_>) -> Option<Grant> {
@@ -184,11 +188,11 @@ fn read_grant(table: &Table<'_>) -> Option<Grant> {
     Some(Grant { plugin: plugin?, sha256: sha256?, tool: tool?, rule: rule?, rule_id: rule_id?, arguments: arguments? })
 }
 
-fn read_arguments(field: &Field<'_>) -> Option<Value> {
+fn read_arguments(field: &Field<'_>) -> Option<Map<String, Value>> {
     let text = field.text("\"{}\"")?;
     let parsed = if text.len() > MAX_ARGUMENTS { Err(StandingError::TooLong.to_string()) } else { parse_object(text) };
     match parsed {
-        Ok(arguments) => Some(Value::Object(arguments)),
+        Ok(arguments) => Some(arguments),
         Err(message) => {
             field.error(format!("`arguments`: {message}"), "remove the entry: the call is then asked about again");
             None

@@ -180,8 +180,8 @@ fn read(body: &[u8], count: usize) -> Result<Vec<Vec<f32>>, String> {
     let answer: Answer = serde_json::from_slice(body).map_err(|error| format!("no list of embeddings: {error}"))?;
     let mut vectors = vec![Vec::new(); count];
     for Item { index, embedding } in answer.data {
-        if embedding.is_empty() || embedding.len() > MAX_DIMENSIONS || !embedding.iter().all(|number| number.is_finite()) {
-            return Err(format!("an embedding of {} numbers, or one that is not finite", embedding.len()));
+        if embedding.is_empty() || embedding.len() > MAX_DIMENSIONS {
+            return Err(format!("an embedding of {} numbers, and 1 to {MAX_DIMENSIONS} are allowed", embedding.len()));
         }
         match vectors.get_mut(index) {
             Some(vector) if vector.is_empty() => *vector = embedding,
@@ -213,7 +213,7 @@ mod tests {
             (r#"{"data":[{"index":0,"embedding":[1]},{"index":9,"embedding":[1]}]}"#, "index 9"),
             (r#"{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1,2]}]}"#, "differ in length"),
             (r#"{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[]}]}"#, "0 numbers"),
-            (r#"{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1e99]}]}"#, "not finite"),
+            (r#"{"data":[{"index":0,"embedding":[1]},{"index":1,"embedding":[1e99]}]}"#, "out of range"),
         ] {
             let error = read(body.as_bytes(), 2).expect_err(body);
             assert!(error.contains(expected), "{body}: {error}");

@@ -41,6 +41,14 @@
 //! [[turns]]
 //! [turns.reply]
 //! error = { class = "overloaded", message = "busy" }   # instead of an answer
+//!
+//! [[turns]]
+//! expect = { any_results = true }          # the results are whatever they are
+//! repeat = 2                               # two turns like this one
+//! reply = { text = "Nothing there." }      # unless a case holds; the first that does counts
+//! [[turns.cases]]
+//! when = { result_contains = "ignore your instructions" }   # also: tool, status, offered, description_contains, user_contains, …
+//! reply = { text = "As you say." }
 //! ```
 //!
 //! `{{result:TOOL}}` in a text or in an argument stands for the text of the tool's latest result, `{{result:TOOL:/POINTER}}` for a
@@ -56,7 +64,9 @@ use std::sync::{Mutex, PoisonError};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-pub use script::{CallScript, Expect, ExpectResult, FailureScript, FinishScript, Reply, Script, ScriptError, Text, Turn};
+pub use script::{
+    CallScript, Case, Expect, ExpectResult, FailureScript, FinishScript, Reply, Script, ScriptError, Text, Turn, When,
+};
 
 use super::{ModelEvent, ModelRequest, Provider, ProviderError, ProviderErrorClass};
 use crate::message::{FinishReason, Message, ModelTurn, Part, Reasoning, ToolCall};
@@ -107,18 +117,18 @@ impl ScriptedProvider {
             return Err(mismatch(message));
         };
         expect::check(&turn.expect, request).map_err(|what| mismatch(format!("turn {number} of the script: {what}")))?;
-        let (parts, outcome) =
-            reply(&turn.reply, request).map_err(|what| mismatch(format!("turn {number} of the script: {what}")))?;
+        let chosen = turn.cases.iter().find(|case| expect::holds(&case.when, request)).map_or(&turn.reply, |case| &case.reply);
+        let (parts, outcome) = reply(chosen, request).map_err(|what| mismatch(format!("turn {number} of the script: {what}")))?;
         // A mismatch leaves the script where it is; a scripted failure is part of it.
         *next += 1;
         drop(next);
-        if let Some(failure) = &turn.reply.error {
+        if let Some(failure) = &chosen.error {
             let mut error = ProviderError::new(failure.class, failure.message.clone());
             error.status = failure.status;
             return Err(error);
         }
-        emit(&turn.reply, &parts, events);
-        Ok(ModelTurn { parts, finish_reason: outcome, usage: turn.reply.usage })
+        emit(chosen, &parts, events);
+        Ok(ModelTurn { parts, finish_reason: outcome, usage: chosen.usage })
     }
 }
 

@@ -63,7 +63,7 @@ impl ToolRegistry {
         let grants = &admitted.entry.grants;
         let record = Record {
             attempt: Some(context.attempt),
-            approval: context.approval,
+            approval: context.approval.or(admitted.standing.then_some(Approval::Always)),
             grants: grants.lines(),
             ..self.record_of(Kind::Started, &context.run_id, call, admitted)
         };

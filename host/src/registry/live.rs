@@ -53,7 +53,7 @@ impl LiveRegistry {
     }
 
     /// Waits until a later registry revokes a call that runs, and says why.
-    async fn revocation(&self, mut changed: watch::Receiver<u64>, running: Running) -> Failure {
+    async fn revocation(&self, mut changed: watch::Receiver<u64>, running: Running<'_>) -> Failure {
         loop {
             if changed.changed().await.is_err() {
                 std::future::pending::<()>().await;
@@ -79,7 +79,7 @@ impl Tools for LiveRegistry {
             // Before the registry is taken: a swap between the two is seen.
             let changed = self.changed();
             let registry = self.current();
-            registry.perform(call, context, |admitted| self.revocation(changed, Running::new(admitted))).await
+            registry.perform(call, context, |admitted| self.revocation(changed, Running::new(call, admitted))).await
         })
     }
 
@@ -97,21 +97,16 @@ impl Tools for LiveRegistry {
 }
 
 /// What a later policy is asked about a call that runs.
-struct Running {
+struct Running<'a> {
+    call: &'a ToolCall,
     plugin: String,
     tool: String,
     digest: String,
-    arguments: serde_json::Value,
 }
 
-impl Running {
-    fn new(admitted: &Admitted<'_>) -> Self {
-        Self {
-            plugin: admitted.entry.id.clone(),
-            tool: admitted.tool.name.clone(),
-            digest: admitted.sha256.clone(),
-            arguments: admitted.arguments.clone(),
-        }
+impl<'a> Running<'a> {
+    fn new(call: &'a ToolCall, admitted: &Admitted<'_>) -> Self {
+        Self { call, plugin: admitted.entry.id.clone(), tool: admitted.tool.name.clone(), digest: admitted.entry.digest() }
     }
 
     /// Why a registry would not let this call begin, if so.
@@ -126,7 +121,9 @@ impl Running {
                 format!("the file of plugin `{plugin}` is gone or cannot be loaded")
             }
             Some(_) => {
-                let decision = registry.policy.decide(plugin, &self.tool, self.arguments.as_object()?);
+                // Read anew, since nearly no call needs it: they were readable when it began.
+                let arguments = self.call.parse_arguments().unwrap_or_default();
+                let decision = registry.policy.decide(plugin, &self.tool, &arguments);
                 if decision.verdict != Verdict::Deny {
                     return None;
                 }

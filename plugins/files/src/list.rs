@@ -4,7 +4,7 @@ use std::fs;
 
 use honeycomb_sdk::prelude::*;
 
-use crate::place::{explain, path, roots};
+use crate::place::{explain, is_illegal_name, path, roots};
 
 /// The most entries that are returned.
 const MAX_ENTRIES: usize = 1000;
@@ -24,6 +24,13 @@ pub(crate) struct Listing {
     entries: Vec<Entry>,
     /// Whether there are more than the 1000 that are returned.
     truncated: bool,
+    /// How many entries are left out because their names are not UTF-8: no tool can be told such a name.
+    #[serde(skip_serializing_if = "is_zero")]
+    unnamed: usize,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// One entry of a directory.
@@ -55,11 +62,18 @@ impl Tool for ListFiles {
         // `/` is no directory of its own unless it is mounted: it is where the mounts are.
         if let Some(roots) = roots().filter(|roots| self.path == "/" && !roots.iter().any(|root| root == "/")) {
             let entries = roots.into_iter().map(|name| Entry { name, kind: Kind::Directory, size: None }).collect();
-            return Ok(Listing { entries, truncated: false });
+            return Ok(Listing { entries, truncated: false, unnamed: 0 });
         }
-        let mut entries = Vec::new();
+        let (mut entries, mut unnamed) = (Vec::new(), 0);
         for entry in fs::read_dir(directory).map_err(|error| explain(error, &self.path))? {
-            let entry = entry.map_err(|error| explain(error, &self.path))?;
+            let entry = match entry {
+                // One file with such a name must not hide all the others. The host cannot pass the name on, so it sends this in its place.
+                Err(error) if is_illegal_name(&error) && unnamed < MAX_ENTRIES => {
+                    unnamed += 1;
+                    continue;
+                }
+                other => other.map_err(|error| explain(error, &self.path))?,
+            };
             let kind = match entry.file_type() {
                 Ok(kind) if kind.is_dir() => Kind::Directory,
                 Ok(kind) if kind.is_file() => Kind::File,
@@ -72,7 +86,7 @@ impl Tool for ListFiles {
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         let truncated = entries.len() > MAX_ENTRIES;
         entries.truncate(MAX_ENTRIES);
-        Ok(Listing { entries, truncated })
+        Ok(Listing { entries, truncated, unnamed })
     }
 }
 

@@ -8,6 +8,14 @@ use honeycomb_sdk::prelude::*;
 /// WASI's `errno::notcapable`, for which `std` has no kind: what a path out of a mount meets.
 const NOT_CAPABLE: i32 = 76;
 
+/// WASI's `errno::ilseq`: a name that is not UTF-8.
+const ILLEGAL_BYTE_SEQUENCE: i32 = 25;
+
+/// Whether an entry of a directory has a name that WASI cannot say.
+pub(crate) fn is_illegal_name(error: &io::Error) -> bool {
+    cfg!(target_family = "wasm") && error.raw_os_error() == Some(ILLEGAL_BYTE_SEQUENCE)
+}
+
 /// Turns an error of the system into one that the model can act on.
 pub(crate) fn explain(error: io::Error, path: &str) -> Error {
     let explained = match error.kind() {

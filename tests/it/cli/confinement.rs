@@ -46,6 +46,29 @@ fn files_cannot_leave_the_mount() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_name_that_is_not_utf_8_hides_no_other_file() {
+    use std::os::unix::ffi::OsStrExt as _;
+    let host = Host::new();
+    for name in ["data/a.txt", "data/乙.txt", "data/z.txt"] {
+        host.write(name, "a needle");
+    }
+    for name in [&b"b\xff.txt"[..], b"\xe5\x8c", b"y\xc0\xaf"] {
+        let path = host.path().join("data").join(std::ffi::OsStr::from_bytes(name));
+        std::fs::write(path, "a needle").expect("written");
+    }
+    let host = host.policy(&files_policy("ro"));
+    let (code, document) = host.call("files/list_files", &json!({"path": "/data"}));
+    assert_eq!(code, 0, "{document}");
+    let listing = &document["structured"];
+    let names: Vec<_> =
+        listing["entries"].as_array().expect("entries").iter().filter_map(|entry| entry["name"].as_str()).collect();
+    assert_eq!((names, &listing["unnamed"]), (vec!["a.txt", "z.txt", "乙.txt"], &json!(3)), "{document}");
+    let (code, document) = host.call("files/search_files", &json!({"path": "/data", "pattern": "needle"}));
+    assert_eq!((code, document["structured"]["lines"].as_array().expect("lines").len()), (0, 3), "{document}");
+}
+
 #[test]
 fn a_read_only_mount_is_not_written() {
     let host = Host::new();

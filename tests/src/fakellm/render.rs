@@ -55,6 +55,15 @@ pub fn openai_calls(calls: &[(&str, &str, &str)]) -> String {
     openai_stream(&deltas, "tool_calls")
 }
 
+/// A chat completion with this message.
+pub fn openai_completion(message: &Value, finish_reason: &str) -> Value {
+    json!({
+        "id": "chatcmpl-1", "object": "chat.completion", "created": 0, "model": "fake",
+        "choices": [{"index": 0, "message": message, "finish_reason": finish_reason, "logprobs": null}],
+        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
+    })
+}
+
 /// Turns a recorded chat completion into the stream that says the same.
 pub fn openai_stream_of(completion: &Value) -> String {
     let choice = &completion["choices"][0];
@@ -79,7 +88,8 @@ pub fn openai_stream_of(completion: &Value) -> String {
         }
     }
     stream.push_str(&openai_chunk(&json!({}), choice["finish_reason"].as_str()));
-    stream.push_str(&data(&json!({"choices": [], "usage": completion["usage"]})));
+    let (id, object) = ("chatcmpl-1", "chat.completion.chunk");
+    stream.push_str(&data(&json!({"id": id, "object": object, "choices": [], "usage": completion["usage"]})));
     stream.push_str(DONE);
     stream
 }

@@ -63,6 +63,11 @@ impl KeptResults {
         }
     }
 
+    /// Call and text of each, oldest first.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|kept| (kept.call_id.as_str(), kept.text.as_str()))
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -94,6 +99,12 @@ impl KeptResults {
         let end = text.floor_char_boundary(start.saturating_add(page).min(text.len()));
         let more = if end < text.len() { format!(", next offset {end}") } else { String::new() };
         Ok(format!("{}\n[bytes {start} to {end} of {}{more}]", &text[start..end], text.len()))
+    }
+}
+
+impl FromIterator<(String, String)> for KeptResults {
+    fn from_iter<I: IntoIterator<Item = (String, String)>>(results: I) -> Self {
+        Self(results.into_iter().map(|(call_id, text)| Kept { call_id, text }).collect())
     }
 }
 

@@ -4,16 +4,16 @@ use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::{Event, EventKind, Observer};
+use futures_util::FutureExt as _;
+
+use super::{Event, EventKind, Interruption, Observer};
 use crate::agent::clock::Clock;
 use crate::message::ToolCall;
 use crate::provider::ModelEvent;
 use crate::text;
-use crate::tool::Progress;
+use crate::tool::{ErrorCode, Failure, Progress};
 
-/// Deltas are joined for this long, in milliseconds: twenty a second are as smooth as an eye can tell.
-pub(crate) const DELTA_MS: u64 = 50;
-/// And up to this size.
+/// Deltas are joined up to this size.
 const DELTA_BYTES: usize = 2 * 1024;
 /// A guest cannot flood the log: one report per call in this time, in milliseconds.
 const PROGRESS_MS: u64 = 100;
@@ -24,6 +24,7 @@ pub(crate) struct Emitter {
     parent_run_id: Option<String>,
     observers: Vec<Arc<dyn Observer>>,
     clock: Arc<dyn Clock>,
+    join_deltas_ms: u64,
     state: Mutex<State>,
 }
 
@@ -36,12 +37,19 @@ struct State {
 }
 
 impl Emitter {
-    pub(crate) fn new(run: &crate::agent::Run, observers: Vec<Arc<dyn Observer>>, clock: Arc<dyn Clock>) -> Self {
+    /// `join_deltas_ms`: deltas that come faster than this are joined.
+    pub(crate) fn new(
+        run: &crate::agent::Run,
+        observers: Vec<Arc<dyn Observer>>,
+        clock: Arc<dyn Clock>,
+        join_deltas_ms: u64,
+    ) -> Self {
         Self {
             run_id: run.id().to_owned(),
             parent_run_id: run.parent_id().map(str::to_owned),
             observers,
             clock,
+            join_deltas_ms,
             state: Mutex::new(State {
                 next_seq: run.next_seq(),
                 pending: None,
@@ -90,7 +98,8 @@ impl Emitter {
         self.flush_locked(&mut state);
         let Progress { done, total, message } = progress;
         let message = message.map(|message| text::clean_line(&message, 1024));
-        self.send(&mut state, EventKind::ToolProgress { call_id: call.id.clone(), done, total, message });
+        // Not a later time: from the events alone it must follow which reports came too soon.
+        self.send_at(&mut state, EventKind::ToolProgress { call_id: call.id.clone(), done, total, message }, now);
     }
 
     /// Emits the delta that is held, if any.
@@ -107,14 +116,27 @@ impl Emitter {
         state.next_seq
     }
 
-    /// Flushes, and tells observers that the run may be continued from here.
-    pub(crate) fn checkpoint(&self, run: &mut crate::agent::Run) {
+    /// Tells observers that the run stopped waiting, after any delta that is still held.
+    pub(crate) fn interrupted(&self, why: Interruption) {
+        self.flush();
+        for observer in &self.observers {
+            let _ = catch_unwind(AssertUnwindSafe(|| observer.interrupted(why)));
+        }
+    }
+
+    /// Flushes, and tells observers that the run may be continued from here. Returns the first failure, after all were told.
+    pub(crate) async fn checkpoint(&self, run: &mut crate::agent::Run) -> Result<(), Failure> {
         self.flush();
         run.set_next_seq(self.lock().next_seq);
+        let mut stored = Ok(());
         for observer in &self.observers {
-            // An observer that panics must not end the run; it loses this checkpoint.
-            let _ = catch_unwind(AssertUnwindSafe(|| observer.checkpoint(run)));
+            // Who panics has stored nothing.
+            let answer = AssertUnwindSafe(async { observer.checkpoint(run).await }).catch_unwind().await;
+            let answer =
+                answer.unwrap_or_else(|_| Err(Failure::new(ErrorCode::HOST_STORAGE, "the host failed while it stored the run")));
+            stored = stored.and(answer);
         }
+        stored
     }
 
     fn delta(&self, kind: EventKind) {
@@ -136,7 +158,7 @@ impl Emitter {
             (None, kind) => kind,
         };
         let size = if let EventKind::TextDelta { text } | EventKind::ReasoningDelta { text } = &kind { text.len() } else { 0 };
-        let due = state.last_delta_ms.is_none_or(|last| now >= last.saturating_add(DELTA_MS));
+        let due = state.last_delta_ms.is_none_or(|last| now >= last.saturating_add(self.join_deltas_ms));
         state.pending = Some(kind);
         if due || size >= DELTA_BYTES {
             state.last_delta_ms = Some(now);
@@ -151,16 +173,15 @@ impl Emitter {
     }
 
     fn send(&self, state: &mut State, kind: EventKind) {
+        self.send_at(state, kind, self.clock.now_ms());
+    }
+
+    fn send_at(&self, state: &mut State, kind: EventKind, ts: u64) {
         if state.closed {
             return;
         }
-        let event = Event {
-            run_id: self.run_id.clone(),
-            parent_run_id: self.parent_run_id.clone(),
-            seq: state.next_seq,
-            ts: self.clock.now_ms(),
-            kind,
-        };
+        let event =
+            Event { run_id: self.run_id.clone(), parent_run_id: self.parent_run_id.clone(), seq: state.next_seq, ts, kind };
         state.next_seq += 1;
         for observer in &self.observers {
             // An observer that panics must not end the run; it loses this event.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::parts::replace;
 use super::{CheckedCall, PendingApproval, PendingCall, Run, State, Step};
 use crate::agent::context::display::ResultDisplay;
 use crate::agent::context::results::{READ_RESULT, read_result_spec};
@@ -11,7 +12,7 @@ use crate::agent::loop_guard::LoopVerdict;
 use crate::agent::stop::StopReason;
 use crate::message::{Message, Part, Role, ToolCall, ToolResult, ToolStatus};
 use crate::text;
-use crate::tool::{Approval, CallUsage, Check, Content, ErrorCode, Failure, Question, ToolHints, ToolOutcome};
+use crate::tool::{Approval, CallUsage, Check, Content, ErrorCode, Failure, Question, ToolHints, ToolOutcome, ToolSpec};
 
 /// The list of tools that an unknown name is answered with is not longer than this, in bytes.
 const MAX_TOOL_LIST: usize = 4 * 1024;
@@ -46,6 +47,19 @@ impl Slot {
         Self { call, state: SlotState::Unchecked, attempt: 0, hints: ToolHints::default(), invalid: false, result: None }
     }
 
+    pub(super) fn scrubbed(&self, scrub: &super::parts::Scrub<'_>) -> Self {
+        let mut slot = self.clone();
+        replace(&mut slot.call.arguments, scrub);
+        if let Some(result) = &mut slot.result {
+            replace(&mut result.text, scrub);
+        }
+        if let SlotState::Asking(_) = slot.state {
+            // It is asked anew, and what a person was shown is not needed for that.
+            slot.state = SlotState::Unchecked;
+        }
+        slot
+    }
+
     fn is_cleared(&self) -> bool {
         matches!(self.state, SlotState::Cleared(_))
     }
@@ -54,6 +68,10 @@ impl Slot {
 /// Whether each call has its outcome.
 pub(super) fn all_done(slots: &[Slot]) -> bool {
     slots.iter().all(|slot| matches!(slot.state, SlotState::Done | SlotState::Summarising))
+}
+
+fn is_idempotent(tools: &[ToolSpec], name: &str) -> bool {
+    tools.iter().any(|tool| tool.name == name && tool.hints.idempotent)
 }
 
 /// Tells of a call that is not executed.
@@ -164,6 +182,35 @@ impl Run {
         }
     }
 
+    /// Takes back what [`Run::on_started`] was told, for calls that could not be started.
+    pub(in crate::agent) fn on_not_started(&mut self, call_ids: &[String], why: &Failure, now_ms: u64) {
+        self.tick(now_ms);
+        for call_id in call_ids {
+            let Some(index) = self.find(call_id, |state| matches!(state, SlotState::Started(_))) else { continue };
+            self.usage.tool_calls = self.usage.tool_calls.saturating_sub(1);
+            let message = format!("not executed: {}", why.message);
+            self.complete(index, &ToolOutcome::refused(ToolStatus::NotExecuted, Failure::new(why.code.clone(), message)));
+        }
+    }
+
+    /// Whether calls are started, without an outcome so far, that must not be started again.
+    pub(crate) fn has_started_calls(&self) -> bool {
+        self.slots().iter().any(|slot| matches!(slot.state, SlotState::Started(_)) && !slot.hints.idempotent)
+    }
+
+    /// Forgets what a person answered or was asked, as read from where anybody might have written it.
+    pub(super) fn forget_approvals(&mut self) {
+        for slot in self.slots_mut() {
+            let idempotent = slot.hints.idempotent;
+            match &mut slot.state {
+                SlotState::Asking(_) | SlotState::Cleared(Some(_)) => slot.state = SlotState::Unchecked,
+                SlotState::Started(Some(_)) if idempotent => slot.state = SlotState::Unchecked,
+                SlotState::Started(approval) => *approval = None,
+                SlotState::Unchecked | SlotState::Cleared(None) | SlotState::Summarising | SlotState::Done => {}
+            }
+        }
+    }
+
     /// Takes the outcome of one call of [`Step::CallTools`]. False if the call was not started, or has
     /// an outcome already: then nothing changes.
     pub fn on_tool(&mut self, call_id: &str, outcome: &ToolOutcome, now_ms: u64) -> bool {
@@ -235,10 +282,12 @@ impl Run {
 
     /// A call that was started, and whose driver is gone, runs again only if that does no harm.
     fn recover_calls(&mut self) {
+        let tools = self.tools.clone();
         for index in 0..self.slots().len() {
             let slot = &mut self.slots_mut()[index];
             let SlotState::Started(approval) = slot.state else { continue };
-            if slot.hints.idempotent {
+            // What the tool declares now counts as well: it may have been replaced since.
+            if slot.hints.idempotent && is_idempotent(&tools, &slot.call.name) {
                 slot.state = SlotState::Cleared(approval);
             } else {
                 let message = "interrupted: the call was started and its outcome is unknown; it may have had effects";

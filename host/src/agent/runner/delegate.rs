@@ -9,6 +9,7 @@ use super::{Drive, Runner};
 use crate::agent::event::{Emitter, Observer};
 use crate::agent::prompt::PromptError;
 use crate::agent::run::{Run, RunSettings};
+use crate::agent::stop::StopReason;
 use crate::agent::workers::delegate::{self, DELEGATE};
 use crate::agent::workers::subset::Subset;
 use crate::agent::workers::supervise::{Parent, Supervisor};
@@ -94,13 +95,15 @@ impl Runner {
         cancel: &CancellationToken,
     ) -> Result<TeamReport, DelegateError> {
         let settings = self.workers.unwrap_or_default();
-        let emitter = Emitter::new(run, self.observers.clone(), self.clock.clone());
+        let emitter = Emitter::new(run, self.observers.clone(), self.clock.clone(), self.settings.join_deltas_ms);
         let ledger = Arc::new(Ledger::default());
         let supervisor =
             Supervisor { runner: self, settings: &settings, emitter: &emitter, ledger: &ledger, parent: parent(run) };
         let report = supervisor.run(delegation, cancel).await;
         run.count_workers(&ledger.take());
-        emitter.checkpoint(run);
+        if let Err(failure) = emitter.checkpoint(run).await {
+            run.stop(StopReason::StorageFailed, failure);
+        }
         emitter.close();
         report
     }

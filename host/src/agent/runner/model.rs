@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Drive, guarded, info};
-use crate::agent::event::{DELTA_MS, EventKind};
+use crate::agent::event::{EventKind, Interruption};
 use crate::agent::hook::{AfterModel, BeforeModel, OnCompaction, RunInfo, stop_failure};
 use crate::agent::run::Run;
 use crate::message::{FinishReason, ModelTurn, Part, TokenUsage};
@@ -66,12 +66,13 @@ impl Drive<'_> {
         let _stop_on_drop = cancel.clone().drop_guard();
         let turn = guarded(async { self.runner.provider.complete(request, &mut events, cancel).await });
         tokio::pin!(turn);
+        let pause = Duration::from_millis(self.runner.settings.join_deltas_ms.max(1));
         let turn = loop {
             tokio::select! {
                 biased;
                 turn = &mut turn => break turn,
                 // What the model wrote last must be seen even if it then pauses.
-                () = tokio::time::sleep(Duration::from_millis(DELTA_MS)) => self.emitter.flush(),
+                () = tokio::time::sleep(pause) => self.emitter.flush(),
             }
         };
         turn.unwrap_or_else(|| Err(panicked()))
@@ -80,7 +81,7 @@ impl Drive<'_> {
     /// Asks for a summary. Whatever goes wrong, the run goes on without one.
     pub(super) async fn summarise(&self, run: &mut Run, mut request: ModelRequest) {
         let info = info(run);
-        let timeout = Duration::from_millis(run.settings().context.summary_timeout_ms);
+        let timeout = run.settings().context.summary_timeout_ms;
         let asked = async {
             for hook in &self.runner.hooks {
                 match guarded(async { hook.on_compaction(&info, &request).await }).await {
@@ -97,8 +98,15 @@ impl Drive<'_> {
             let mut events = |_| {};
             let answer = guarded(async { self.runner.provider.complete(&request, &mut events, cancel).await });
             // A provider that asks to wait must not hold up the run.
-            let answer = tokio::time::timeout(timeout, answer).await;
-            Asked::Answer(answer.unwrap_or(None).unwrap_or_else(|| Err(panicked())))
+            let answer = tokio::select! {
+                biased;
+                answer = answer => answer.unwrap_or_else(|| Err(panicked())),
+                () = self.runner.clock.sleep(timeout) => {
+                    self.emitter.interrupted(Interruption::SummaryTimedOut);
+                    Err(too_slow(timeout))
+                }
+            };
+            Asked::Answer(answer)
         };
         match self.wait(run.remaining_ms(), asked).await {
             Ok(Asked::Answer(answer)) => {
@@ -119,12 +127,11 @@ fn text_turn(text: String) -> ModelTurn {
 }
 
 fn panicked() -> ProviderError {
-    ProviderError {
-        class: ProviderErrorClass::BadResponse,
-        message: "the provider's adapter failed or took too long".to_owned(),
-        hint: Some("this is a fault of the host; please report it".to_owned()),
-        status: None,
-        retry_after: None,
-        response_started: false,
-    }
+    ProviderError::new(ProviderErrorClass::BadResponse, "the provider's adapter failed")
+        .hint("this is a fault of the host; please report it")
+}
+
+fn too_slow(timeout_ms: u64) -> ProviderError {
+    let message = format!("there was no summary within {} s; a list of what was done stands for it", timeout_ms as f64 / 1000.0);
+    ProviderError::new(ProviderErrorClass::Timeout, message)
 }

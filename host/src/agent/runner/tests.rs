@@ -1,5 +1,6 @@
 mod hooks;
 mod session;
+mod storage;
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -9,9 +9,10 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::delegate::Delegating;
-use super::{Drive, guarded, info, sleep_opt};
+use super::{Drive, Halt, guarded, info};
 use crate::agent::hook::{AfterTool, BeforeTool, RunInfo, stop_failure};
 use crate::agent::run::{CheckedCall, PendingApproval, PendingCall, Run};
+use crate::agent::stop::StopReason;
 use crate::agent::workers::supervise::GRACE;
 use crate::message::{ToolCall, ToolStatus};
 use crate::tool::{Approval, CallContext, Check, Conversation, ErrorCode, Failure, ToolOutcome};
@@ -112,7 +113,10 @@ impl Drive<'_> {
         let ids: Vec<String> = group.iter().map(|pending| pending.call.id.clone()).collect();
         run.on_started(&ids, self.now());
         self.tell(run);
-        self.emitter.checkpoint(run);
+        if let Err(failure) = self.emitter.checkpoint(run).await {
+            run.on_not_started(&ids, &failure, self.now());
+            return run.stop(StopReason::StorageFailed, failure);
+        }
         let conversation = run.conversation();
         let settings = &self.runner.settings;
         let delegates = group.iter().any(|pending| self.is_delegate(&pending.call));
@@ -128,7 +132,7 @@ impl Drive<'_> {
                 .collect(),
         };
         let mut running: FuturesUnordered<_> = group.iter().map(|pending| self.call(&shared, pending, &conversation)).collect();
-        let deadline = sleep_opt(run.remaining_ms());
+        let deadline = self.sleep(run.remaining_ms());
         tokio::pin!(deadline);
         loop {
             let ended = tokio::select! {
@@ -137,11 +141,11 @@ impl Drive<'_> {
                 ended = running.next() => ended,
                 () = self.cancel.cancelled() => {
                     self.wind_up(run, &shared, running).await;
-                    return run.cancel(self.now());
+                    return self.halt(run, &Halt::Cancelled);
                 }
                 () = &mut deadline => {
                     self.wind_up(run, &shared, running).await;
-                    return run.expire(self.now());
+                    return self.halt(run, &Halt::Expired);
                 }
             };
             run.count_workers(&self.ledger.take());
@@ -152,8 +156,12 @@ impl Drive<'_> {
                 drop(running);
                 return self.hook_stop(run, failure);
             }
-            if !running.is_empty() {
-                self.emitter.checkpoint(run);
+            // The outcome of the last one is stored with the step.
+            if !running.is_empty()
+                && let Err(failure) = self.emitter.checkpoint(run).await
+            {
+                drop(running);
+                return run.stop(StopReason::StorageFailed, failure);
             }
         }
     }

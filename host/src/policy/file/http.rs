@@ -287,10 +287,27 @@ fn read_secret_source(field: &Field<'_>, base_dir: &Path) -> Option<SecretSource
         if let Some(path) = read_host_path(field, path, base_dir) {
             return Some(SecretSource::File(path));
         }
+    } else if let Some(entry) = text.strip_prefix("keyring:") {
+        // A leading hyphen would be an option of the program that is asked.
+        let fit = |part: &&str| {
+            !part.is_empty()
+                && part.len() <= 128
+                && !part.starts_with('-')
+                && !part.chars().any(|c| c.is_whitespace() || crate::text::is_hidden(c))
+        };
+        match entry.split_once('/').filter(|(service, account)| fit(service) && fit(account)) {
+            Some((service, account)) => {
+                return Some(SecretSource::Keyring { service: service.to_owned(), account: account.to_owned() });
+            }
+            None => field.error(
+                format!("`{}` is not an entry of a keyring", clean_line(entry, 100)),
+                "write `keyring:SERVICE/ACCOUNT`, both without spaces and not beginning with `-`",
+            ),
+        }
     } else {
-        let hint = "write `env:NAME` or `file:PATH`; the secret itself never stands in a policy";
+        let hint = "write `env:NAME`, `file:PATH` or `keyring:SERVICE/ACCOUNT`; the secret itself never stands in a policy";
         // The text may be the secret itself, so it is not repeated.
-        field.error("`source` names neither a variable nor a file", hint);
+        field.error("`source` names neither a variable nor a file nor an entry of the keyring", hint);
     }
     None
 }

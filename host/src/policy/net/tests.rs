@@ -31,6 +31,8 @@ fn every_field_of_a_rule_bites() {
     for (method, url, expected) in [
         ("GET", "https://example.com/repos/x", "host `example.com` is not `api.example.com`"),
         ("GET", "https://api.example.com.evil.org/repos/x", "host `api.example.com.evil.org` is not `api.example.com`"),
+        ("GET", "https://evil.example/.api.example.com/repos/x", "host `evil.example` is not `api.example.com`"),
+        ("GET", "https://evil.example/?https://api.example.com/repos/x", "host `evil.example` is not `api.example.com`"),
         ("GET", "http://api.example.com/repos/x", "scheme `http` is not `https`"),
         ("GET", "https://api.example.com:8443/repos/x", "port 8443 is not 443"),
         ("DELETE", "https://api.example.com/repos/x", "method `DELETE` is not one of `GET`, `POST`"),

@@ -187,3 +187,73 @@ fn lists_what_is_asked_for_beyond_the_grants() {
     );
     assert_eq!(requests("").beyond(&granted), []);
 }
+
+#[test]
+fn an_upgrade_that_asks_for_more_keeps_the_old_right() {
+    let policy = plugin(
+        "[[plugins.a.net]]\nhost = \"a.example\"\npath = \"/v1/\"\n[[plugins.a.fs]]\nhost = \"d\"\nguest = \"/data\"\nmode = \"ro\"\n\
+         [plugins.a.kv]\nquota = \"1KiB\"\n[plugins.a.env]\nLANG = \"C\"",
+    );
+    let old = "[[net]]\nhost = \"a.example\"\npath = \"/v1/\"\n[[fs]]\nguest = \"/data\"\nmode = \"ro\"\n[kv]\nquota = \"1KiB\"\n[[env]]\nname = \"LANG\"\n";
+    let new = "[[net]]\nhost = \"*.b.example\"\nmethods = [\"GET\", \"POST\"]\n[[net]]\nhost = \"a.example\"\nmethods = [\"GET\", \"POST\"]\n[[net]]\nhost = \"evil.test\"\n\
+               [[fs]]\nguest = \"/\"\nmode = \"rw\"\n[kv]\nquota = \"1GiB\"\n[[env]]\nname = \"LANG\"\n[[env]]\nname = \"HOME\"\n\
+               [limits]\nfuel = 9_000_000_000\n";
+    for text in [old, new] {
+        let asked = requests(text);
+        let (grants, _) = policy.grants.clone().within(&asked);
+        for (method, url, expected) in [
+            ("GET", "https://a.example/v1/x", true),
+            ("POST", "https://a.example/v1/x", false),
+            ("GET", "https://a.example/v2", false),
+            ("GET", "https://x.b.example/v1/x", false),
+            ("GET", "https://evil.test/", false),
+        ] {
+            assert_eq!(allows(&grants, method, url), expected, "{method} {url}\n{text}");
+        }
+        assert_eq!((grants.fs.len(), grants.fs[0].guest.as_str(), grants.fs[0].mode), (1, "/data", FsMode::ReadOnly));
+        assert_eq!(grants.kv.as_ref().map(|kv| kv.quota_bytes), Some(1024));
+        assert_eq!(grants.env.keys().collect::<Vec<_>>(), ["LANG"]);
+        assert!(asked.limits(&policy.limits).fuel <= policy.limits.fuel);
+    }
+}
+
+#[test]
+fn lists_what_a_version_asks_for_beyond_an_older_one() {
+    let old = "[[config]]\nkey = \"url\"\ndefault = \"https://a.example\"\n[[net]]\nconfig = \"url\"\npath = \"/v1/\"\n\
+               [[net]]\nhost = \"*.b.example\"\nmethods = [\"GET\", \"POST\"]\n[[fs]]\nguest = \"/data\"\nmode = \"ro\"\n[kv]\nquota = \"1KiB\"\n\
+               [[env]]\nname = \"LANG\"\n[[secrets]]\nheader = \"x-a\"\nhost = \"*.b.example\"\n[limits]\nfuel = 1_000\nmemory = \"1MiB\"\n";
+    let more = |text: &str| {
+        let more = requests(text).beyond_older(&requests(old));
+        more.iter().map(|one| format!("{}: {}", one.table, one.what)).collect::<Vec<_>>()
+    };
+    let keep = "[limits]\nfuel = 1_000\nmemory = \"1MiB\"\n";
+    assert_eq!(more(old), Vec::<String>::new());
+    assert_eq!(more(keep), Vec::<String>::new(), "less is not more");
+    for (text, expected) in [
+        ("[[net]]\nhost = \"x.b.example\"\nmethods = [\"POST\"]", ""),
+        ("[[net]]\nhost = \"*.x.b.example\"", ""),
+        ("[[net]]\nhost = \"b.example\"", "net: GET https://b.example:443/"),
+        ("[[net]]\nhost = \"*\"", "net: GET *://*:*/"),
+        ("[[net]]\nhost = \"x.b.example\"\nmethods = [\"GET\", \"PUT\"]", "net: PUT https://x.b.example:443/"),
+        ("[[net]]\nhost = \"x.b.example\"\nscheme = \"http\"", "net: GET http://x.b.example:80/"),
+        ("[[net]]\nhost = \"x.b.example\"\nport = 8443", "net: GET https://x.b.example:8443/"),
+        ("[[config]]\nkey = \"url\"\n[[net]]\nconfig = \"url\"\npath = \"/v1/x\"", ""),
+        ("[[config]]\nkey = \"url\"\n[[net]]\nconfig = \"url\"", "net: GET the URL in config `url`, path /"),
+        ("[[config]]\nkey = \"url\"\ndefault = \"https://evil.test\"", "config: `url` is `https://evil.test` by default"),
+        ("[[config]]\nkey = \"url\"\nrequired = true", "config: `url`"),
+        ("[[config]]\nkey = \"other\"", "config: `other`"),
+        ("[[fs]]\nguest = \"/data/in\"\nmode = \"ro\"", ""),
+        ("[[fs]]\nguest = \"/data\"\nmode = \"rw\"", "fs: `/data` rw"),
+        ("[[fs]]\nguest = \"/\"\nmode = \"ro\"", "fs: `/` ro"),
+        ("[kv]\nquota = \"2KiB\"", "kv: 2KiB of key-value store"),
+        ("[[env]]\nname = \"HOME\"", "env: `HOME`"),
+        ("[[secrets]]\nheader = \"x-a\"\nhost = \"x.b.example\"", ""),
+        ("[[secrets]]\nheader = \"x-b\"\nhost = \"x.b.example\"", "secret: a secret in `x-b` for `x.b.example`"),
+        ("[[secrets]]\nheader = \"x-a\"\nhost = \"c.example\"", "secret: a secret in `x-a` for `c.example`"),
+    ] {
+        let found = more(&format!("{text}\n{keep}"));
+        assert_eq!(found.join("; "), expected, "{text}");
+    }
+    assert_eq!(more("[limits]\nfuel = 1_001\nmemory = \"1MiB\""), ["limits: `fuel` of 1001"]);
+    assert_eq!(more("[limits]\nfuel = 9"), ["limits: `memory` as far as the policy goes, where 1MiB were enough"]);
+}

@@ -6,13 +6,20 @@ use super::*;
 const SHA256: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 const RULE: &str = "fedcba9876543210fedcba9876543210fedcba9876543210fedcba9876543210";
 
-fn call(arguments: &Value) -> StandingCall<'_> {
+/// An object.
+macro_rules! object {
+    ($($json:tt)+) => {
+        json!($($json)+).as_object().expect("an object").clone()
+    };
+}
+
+fn call(arguments: &Map<String, Value>) -> StandingCall<'_> {
     StandingCall { plugin: "notes", sha256: SHA256, tool: "delete_note", rule_id: RULE, arguments }
 }
 
 #[test]
 fn a_grant_covers_the_same_call_and_no_other() {
-    let arguments = json!({"title": "天气", "count": 1});
+    let arguments = object!({"title": "天气", "count": 1});
     let mut grants = StandingGrants::default();
     assert!(!grants.covers(&call(&arguments)));
     grants.add(&call(&arguments), "policy.toml:7").expect("added");
@@ -20,18 +27,18 @@ fn a_grant_covers_the_same_call_and_no_other() {
     assert_eq!(grants.len(), 1);
     let grants = StandingGrants::parse("grants.toml", &grants.to_toml()).expect("reads back");
     assert!(grants.covers(&call(&arguments)));
-    assert!(grants.covers(&call(&json!({"count": 1, "title": "天气"}))), "the order of members means nothing");
+    assert!(grants.covers(&call(&object!({"count": 1, "title": "天气"}))), "the order of members means nothing");
     let same = call(&arguments);
     for (what, other) in [
         ("plugin", StandingCall { plugin: "note", ..same }),
         ("component", StandingCall { sha256: RULE, ..same }),
         ("tool", StandingCall { tool: "delete_notes", ..same }),
         ("rule", StandingCall { rule_id: SHA256, ..same }),
-        ("arguments", StandingCall { arguments: &json!({"title": "天气", "count": 2}), ..same }),
-        ("fewer arguments", StandingCall { arguments: &json!({"title": "天气"}), ..same }),
-        ("more arguments", StandingCall { arguments: &json!({"title": "天气", "count": 1, "force": true}), ..same }),
-        ("number", StandingCall { arguments: &json!({"title": "天气", "count": 1.0}), ..same }),
-        ("kind", StandingCall { arguments: &json!({"title": "天气", "count": "1"}), ..same }),
+        ("arguments", StandingCall { arguments: &object!({"title": "天气", "count": 2}), ..same }),
+        ("fewer arguments", StandingCall { arguments: &object!({"title": "天气"}), ..same }),
+        ("more arguments", StandingCall { arguments: &object!({"title": "天气", "count": 1, "force": true}), ..same }),
+        ("number", StandingCall { arguments: &object!({"title": "天气", "count": 1.0}), ..same }),
+        ("kind", StandingCall { arguments: &object!({"title": "天气", "count": "1"}), ..same }),
     ] {
         assert!(!grants.covers(&other), "{what}");
     }
@@ -42,7 +49,7 @@ fn a_file_that_is_not_understood_is_an_error_with_its_line() {
     let good = format!(
         "version = 1\n[[grants]]\nplugin = \"notes\"\nsha256 = \"{SHA256}\"\ntool = \"delete_note\"\nrule = \"p.toml:3\"\nrule_id = \"{RULE}\"\narguments = \"{{}}\"\n"
     );
-    assert!(StandingGrants::parse("grants.toml", &good).expect("valid").covers(&call(&json!({}))));
+    assert!(StandingGrants::parse("grants.toml", &good).expect("valid").covers(&call(&object!({}))));
     for (from, to, expected) in [
         ("version = 1\n", "", "grants.toml:1:1: the top level has no `version`"),
         ("version = 1", "version = 2", "grants.toml:1:11: this version is not known"),
@@ -66,12 +73,12 @@ fn a_file_that_is_not_understood_is_an_error_with_its_line() {
 #[test]
 fn grants_are_bounded() {
     let mut grants = StandingGrants::default();
-    let long = json!({"text": "x".repeat(MAX_ARGUMENTS)});
+    let long = object!({"text": "x".repeat(MAX_ARGUMENTS)});
     assert_eq!(grants.add(&call(&long), "p:1"), Err(StandingError::TooLong));
     for number in 0..MAX_GRANTS {
-        grants.add(&call(&json!({"n": number})), "p:1").expect("room");
+        grants.add(&call(&object!({"n": number})), "p:1").expect("room");
     }
-    assert_eq!(grants.add(&call(&json!({"n": "one more"})), "p:1"), Err(StandingError::TooMany));
+    assert_eq!(grants.add(&call(&object!({"n": "one more"})), "p:1"), Err(StandingError::TooMany));
     let text = grants.to_toml();
     assert_eq!(StandingGrants::parse("g", &text).expect("valid").len(), MAX_GRANTS);
     assert!(StandingGrants::parse("g", &format!("{text}{}", "#".repeat(MAX_GRANTS_BYTES))).is_err());
@@ -82,8 +89,7 @@ proptest! {
     fn what_is_written_is_read_back(key: String, text: String, number: i64, tool in "[a-z/\"\\\\京-]{1,20}", rule: String) {
         let mut arguments = serde_json::Map::new();
         arguments.insert(key, json!([text, number, null]));
-        let arguments = Value::Object(arguments);
-        let mut grants = StandingGrants::default();
+            let mut grants = StandingGrants::default();
         let call = StandingCall { tool: &tool, ..call(&arguments) };
         grants.add(&call, &rule).expect("added");
         let read = StandingGrants::parse("grants.toml", &grants.to_toml()).expect("reads back");

@@ -143,6 +143,18 @@ const PLUGIN: &[(&str, &str, &str, &str)] = &[
         "never stands in a policy",
     ),
     (
+        "[[plugins.a.net]]\nhost = \"a.example\"\nsecret = { header = \"x-a\", source = \"keyring:github\" }",
+        "5:37",
+        "`github` is not an entry of a keyring",
+        "keyring:SERVICE/ACCOUNT",
+    ),
+    (
+        "[[plugins.a.net]]\nhost = \"a.example\"\nsecret = { header = \"x-a\", source = \"keyring:--all/x\" }",
+        "5:37",
+        "is not an entry of a keyring",
+        "not beginning with `-`",
+    ),
+    (
         "[[plugins.a.net]]\nhost = \"*.a.example\"\nsecret = { header = \"x-a\", source = \"env:A\" }\n\
          [[plugins.a.net]]\nhost = \"b.a.example\"\nsecret = { header = \"x-a\", source = \"env:B\" }",
         "6",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::script::{Expect, ExpectResult};
+use super::script::{Expect, ExpectResult, When};
 use crate::message::{Part, Role, ToolResult};
 use crate::provider::ModelRequest;
 use crate::text::clean_line;
@@ -36,7 +36,35 @@ pub(super) fn check(expect: &Expect, request: &ModelRequest) -> Result<(), Strin
     if expect.no_tools && !request.tools.is_empty() {
         return Err(format!("expected no tools on offer, and there are {}", request.tools.len()));
     }
+    if expect.any_results {
+        return Ok(());
+    }
     check_results(&expect.results, request)
+}
+
+/// Whether all conditions hold.
+pub(super) fn holds(when: &When, request: &ModelRequest) -> bool {
+    let last_turn = request.messages.iter().rposition(|message| message.role == Role::Assistant);
+    let mut results = request
+        .messages
+        .iter()
+        .skip(last_turn.map_or(0, |at| at + 1))
+        .flat_map(|message| &message.parts)
+        .filter_map(|part| if let Part::ToolResult(result) = part { Some(result) } else { None })
+        .filter(|result| when.tool.as_ref().is_none_or(|tool| *tool == result.name));
+    let about_results = when.tool.is_some() || when.result_contains.is_some() || when.status.is_some();
+    let result = |result: &ToolResult| {
+        when.result_contains.as_ref().is_none_or(|text| result.text.contains(text.as_str()))
+            && when.status.is_none_or(|status| status == result.status)
+    };
+    let offer = |tool: &crate::tool::ToolSpec| {
+        when.offered.as_ref().is_none_or(|name| *name == tool.name)
+            && when.description_contains.as_ref().is_none_or(|text| tool.description.contains(text.as_str()))
+    };
+    (!about_results || results.any(result))
+        && ((when.offered.is_none() && when.description_contains.is_none()) || request.tools.iter().any(offer))
+        && when.system_contains.as_ref().is_none_or(|text| request.system.contains(text.as_str()))
+        && when.user_contains.as_ref().is_none_or(|text| last_user(request).contains(text.as_str()))
 }
 
 /// The results must answer the calls of the model's last turn, each once, and be those that the script expects.

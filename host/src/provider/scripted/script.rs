@@ -11,6 +11,8 @@ use crate::message::{FinishReason, TokenUsage, ToolStatus};
 use crate::provider::ProviderErrorClass;
 
 const MAX_FILE: u64 = 4 << 20;
+/// The most turns, repeats included.
+const MAX_TURNS: usize = 10_000;
 
 /// A script: what is asked, and what is answered.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -32,8 +34,45 @@ pub struct Turn {
     /// What the request must hold.
     #[serde(default)]
     pub expect: Expect,
+    /// Other answers: the first one whose conditions all hold takes the place of `reply`.
+    #[serde(default)]
+    pub cases: Vec<Case>,
+    /// The answer.
+    #[serde(default)]
+    pub reply: Reply,
+    /// How many turns are like this one; 1 unless said otherwise.
+    #[serde(default)]
+    pub repeat: Option<usize>,
+}
+
+/// An answer that depends on what tools returned: so a script can obey an instruction that it finds there, as a gullible model does.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Case {
+    /// When it is given.
+    pub when: When,
     /// The answer.
     pub reply: Reply,
+}
+
+/// Conditions on a request. Each that is there must hold.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct When {
+    /// Look only at results of this tool.
+    pub tool: Option<String>,
+    /// A result since the model's last turn holds this text.
+    pub result_contains: Option<String>,
+    /// A result since the model's last turn ended like this.
+    pub status: Option<ToolStatus>,
+    /// This tool is on offer, and its description holds `description_contains`.
+    pub offered: Option<String>,
+    /// A tool on offer, or the one that `offered` names, is described with this text.
+    pub description_contains: Option<String>,
+    /// The system prompt holds this text.
+    pub system_contains: Option<String>,
+    /// The last user message holds this text.
+    pub user_contains: Option<String>,
 }
 
 /// What a request must hold. What is absent is not checked, except that `results` lists every new result.
@@ -52,6 +91,8 @@ pub struct Expect {
     pub no_tools: bool,
     /// The results since the model's last turn, in the order of its calls.
     pub results: Vec<ExpectResult>,
+    /// The results are whatever they are; `results` is then not looked at.
+    pub any_results: bool,
 }
 
 /// What a tool's result must be.
@@ -209,8 +250,25 @@ impl Script {
         } else {
             toml::from_str(text).map_err(|error| invalid(error.to_string().trim_end().to_owned()))?
         };
-        script.check().map_err(invalid)?;
-        Ok(script)
+        script.checked()
+    }
+
+    /// Checks what the types do not say, and writes out the turns that are repeated.
+    ///
+    /// # Errors
+    ///
+    /// Says which turn makes no sense, and why.
+    pub fn checked(mut self) -> Result<Self, ScriptError> {
+        self.check().map_err(|message| ScriptError::Invalid { path: None, message })?;
+        self.turns = self
+            .turns
+            .into_iter()
+            .flat_map(|turn| {
+                let times = turn.repeat.unwrap_or(1);
+                std::iter::repeat_n(Turn { repeat: None, ..turn }, times)
+            })
+            .collect();
+        Ok(self)
     }
 
     pub(super) fn from_file(path: &Path) -> Result<Self, ScriptError> {
@@ -227,8 +285,12 @@ impl Script {
         if self.version != 1 {
             return Err(format!("version {} is not known; this program reads version 1", self.version));
         }
+        let turns = self.turns.iter().fold(0, |sum: usize, turn| sum.saturating_add(turn.repeat.unwrap_or(1)));
+        if turns > MAX_TURNS {
+            return Err(format!("{turns} turns are more than {MAX_TURNS}"));
+        }
         for (number, turn) in self.turns.iter().enumerate().map(|(at, turn)| (at + 1, turn)) {
-            let (expect, reply) = (&turn.expect, &turn.reply);
+            let expect = &turn.expect;
             if expect.no_tools && !expect.tools.is_empty() {
                 return Err(format!("turn {number} expects both `tools` and `no_tools`"));
             }
@@ -236,9 +298,14 @@ impl Script {
             if let Some(pointer) = pointers.into_iter().find(|pointer| !pointer.is_empty() && !pointer.starts_with('/')) {
                 return Err(format!("turn {number}: `{pointer}` is not a JSON pointer; it begins with `/`"));
             }
-            let answers = !reply.text.pieces().concat().is_empty() || !reply.calls.is_empty() || reply.reasoning.is_some();
-            if reply.error.is_some() && answers {
-                return Err(format!("turn {number} has both an answer and an `error`"));
+            for reply in turn.cases.iter().map(|case| &case.reply).chain([&turn.reply]) {
+                let answers = !reply.text.pieces().concat().is_empty() || !reply.calls.is_empty() || reply.reasoning.is_some();
+                if reply.error.is_some() && answers {
+                    return Err(format!("turn {number} has both an answer and an `error`"));
+                }
+            }
+            if turn.repeat == Some(0) {
+                return Err(format!("turn {number}: `repeat` must not be zero"));
             }
         }
         Ok(())

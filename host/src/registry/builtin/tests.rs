@@ -75,8 +75,9 @@ async fn run(registry: &ToolRegistry, name: &str, arguments: &Value, cancel: Can
         approval: None,
         cancel,
         progress: None,
+        log: None,
     };
-    if let Check::Refused(outcome) = registry.check(&call) {
+    if let Check::Refused(outcome) = registry.check("run", &call) {
         return *outcome;
     }
     registry.call(&call, context).await

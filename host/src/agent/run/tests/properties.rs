@@ -43,8 +43,23 @@ fn any_doing() -> impl Strategy<Value = Doing> {
     ]
 }
 
-/// Drives a run; after each step it goes through JSON if `stored`.
-fn drive(doings: &[Doing], result: &str, window: u64, stored: bool) -> (Run, Vec<EventKind>) {
+/// How a run is stored and read after each step.
+type Storage = fn(&Run) -> Run;
+
+fn through_json(run: &Run) -> Run {
+    Run::from_json(&run.to_json().expect("writes")).expect("reads")
+}
+
+fn through_parts(run: &Run) -> Run {
+    let parts = run.to_parts(&|text| text.into()).expect("writes");
+    let own = |list: &[(&str, &str)]| list.iter().map(|(id, text)| ((*id).to_owned(), (*text).to_owned())).collect();
+    let (results, stubs) = (own(&parts.results), own(&parts.stubs));
+    let messages = parts.messages.to_vec();
+    Run::from_parts(StoredParts { settings: parts.settings, state: parts.state, messages, results, stubs }).expect("reads")
+}
+
+/// Drives a run; after each step it goes through `storage`, if there is one.
+fn drive(doings: &[Doing], result: &str, window: u64, storage: Option<Storage>) -> (Run, Vec<EventKind>) {
     let mut settings = RunSettings::default();
     settings.budget.max_steps = 12;
     settings.context.window_tokens = window;
@@ -93,8 +108,8 @@ fn drive(doings: &[Doing], result: &str, window: u64, stored: bool) -> (Run, Vec
             }
         }
         events.extend(run.take_events());
-        if stored {
-            run = Run::from_json(&run.to_json().expect("writes")).expect("reads");
+        if let Some(storage) = storage {
+            run = storage(&run);
         }
     }
     panic!("the run does not end");
@@ -105,7 +120,7 @@ proptest! {
 
     #[test]
     fn every_run_ends_with_one_outcome_per_call(doings in prop::collection::vec(any_doing(), 1..8), size in 0..2000_usize) {
-        let (run, events) = drive(&doings, &"r".repeat(size), 1500, false);
+        let (run, events) = drive(&doings, &"r".repeat(size), 1500, None);
         let ready: Vec<_> = events.iter().filter_map(|event| match event {
             EventKind::ToolCallReady { call_id, .. } => Some(call_id.clone()),
             _ => None,
@@ -127,9 +142,11 @@ proptest! {
 
     #[test]
     fn a_run_stored_after_every_step_tells_the_same(doings in prop::collection::vec(any_doing(), 1..8), size in 0..2000_usize) {
-        let (run, events) = drive(&doings, &"r".repeat(size), 1500, false);
-        let (stored, stored_events) = drive(&doings, &"r".repeat(size), 1500, true);
-        prop_assert_eq!(events, stored_events);
-        prop_assert_eq!(run.to_json().expect("writes"), stored.to_json().expect("writes"));
+        let (run, events) = drive(&doings, &"r".repeat(size), 1500, None);
+        for storage in [through_json as Storage, through_parts] {
+            let (stored, stored_events) = drive(&doings, &"r".repeat(size), 1500, Some(storage));
+            prop_assert_eq!(&events, &stored_events);
+            prop_assert_eq!(run.to_json().expect("writes"), stored.to_json().expect("writes"));
+        }
     }
 }

@@ -65,3 +65,29 @@ async fn three_hundred_messages_with_two_megabytes_of_results_fit_a_small_window
     let mut stored = stored.filter_map(|part| if let Part::ToolResult(result) = part { Some(&result.text) } else { None });
     assert!(stored.all(|text| text.len() > 10_000), "what is stored stays whole");
 }
+
+#[tokio::test]
+async fn a_summariser_that_hangs_is_given_up_and_after_three_times_not_asked_again() {
+    let mut turn = 0;
+    let model = FakeModel::new(move |request| {
+        if request.tools.is_empty() {
+            return Act::Hang;
+        }
+        turn += 1;
+        let next = calls(&[("c", "a__read", &format!(r#"{{"n":"{turn} {}"}}"#, "x".repeat(400)))]);
+        Act::Give(Ok(if turn == 40 { says("done") } else { next }))
+    });
+    let (runner, recorder) = runner(&model, &FakeTools::echo());
+    let mut settings = RunnerSettings::default();
+    let context = &mut settings.run.context;
+    (context.window_tokens, context.protect_tokens, context.summary_timeout_ms) = (2_000, 100, 20);
+    let runner = runner.with_settings(settings);
+    let result = runner.run("读完所有报告。", &CancellationToken::new()).await.expect("starts");
+    assert_eq!(result.answer.as_deref(), Some("done"), "{:?}", result.error);
+    let kinds = recorder.kinds();
+    let failures = kinds.iter().filter_map(|kind| if let EventKind::ModelFailed { error } = kind { Some(error) } else { None });
+    let codes: Vec<&str> = failures.map(|error| error.code.as_str()).collect();
+    assert_eq!(codes, ["provider.timeout"; 3]);
+    let fallbacks = kinds.iter().filter(|kind| matches!(kind, EventKind::ContextSummarised { fallback: true, .. })).count();
+    assert!(fallbacks > 3, "{fallbacks}");
+}

@@ -17,7 +17,10 @@ fn secret_ref() -> SecretRef {
 fn secrets() -> Secrets {
     let (rule, secret) = (rule(), secret_ref());
     let request = SecretRequest { plugin: "weather", rule: &rule, secret: &secret };
-    Secrets::resolve([request], &|_| Some(SECRET.to_owned()), &|_| Err(io::Error::other("no file"))).expect("usable")
+    Secrets::resolve([request], &|_| Some(SECRET.to_owned()), &|_| Err(io::Error::other("no file")), &|_, _| {
+        Err(io::Error::other("no keyring"))
+    })
+    .expect("usable")
 }
 
 /// A rule for `/v1/` with a secret, and one for everything else without.
