@@ -122,7 +122,8 @@ async fn ctrl_c_stops_the_workers_with_their_parent() {
     let waiting = Signal::default();
     let hang = || says("late").before_headers(waiting.clone());
     let model = FakeLlm::strict([delegate(&["x", "y"]), hang(), hang()], validate::openai).await.expect("a server");
-    let child = host(&model)
+    let host = host(&model);
+    let mut child = host
         .command()
         .args(["--json", "--workers", "2", "wait for both"])
         .stdout(std::process::Stdio::piped())
@@ -130,6 +131,7 @@ async fn ctrl_c_stops_the_workers_with_their_parent() {
         .spawn()
         .expect("it starts");
     while model.requests().len() < 3 {
+        assert_eq!(child.try_wait().expect("its state"), None, "it ended before both workers asked");
         tokio::task::yield_now().await;
     }
     let killed = std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().expect("kill");
@@ -141,4 +143,5 @@ async fn ctrl_c_stops_the_workers_with_their_parent() {
     assert_eq!(ends.len(), 3, "{events:?}");
     assert!(ends.iter().all(|event| event["stop_reason"] == "cancelled"));
     assert_eq!(ends[2]["run_id"], events[0]["run_id"], "the parent ends last");
+    drop(host);
 }
