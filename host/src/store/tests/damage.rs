@@ -54,11 +54,11 @@ fn a_damaged_store_is_reported_and_what_can_be_read_is_saved() {
     );
     let same = same.count();
     assert!((1..20).contains(&same), "{same} of 20 are whole");
-    for session in store.list(&ListQuery::default()).expect("lists").sessions {
-        let mut output = Vec::new();
-        store.export(&session.id, &mut output).expect("exports");
+    assert_eq!(recovered.damaged_tables.contains(&"message".to_owned()), same < 20, "{recovered:?}");
+    for session in store.list(&ListQuery { limit: 100, ..ListQuery::default() }).expect("lists").sessions {
+        store.export(&session.id, &mut Vec::new()).expect("exports");
         let complete = !recovered.incomplete.contains(&session.id);
-        assert!(!complete || store.load_run(&session.id).is_ok(), "{} is said to be whole", session.id);
+        assert_eq!(complete, matches!(store.load_run(&session.id), Ok(Some(_))), "{}", session.id);
     }
 }
 
