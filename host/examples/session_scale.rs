@@ -184,7 +184,7 @@ fn result() -> String {
 fn open_floor(path: &Path) -> Outcome<Connection> {
     let connection = Connection::open(path)?;
     connection.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL;
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;
          CREATE TABLE session (key INTEGER PRIMARY KEY, id TEXT, title TEXT, updated_at INTEGER) STRICT;
          CREATE INDEX session_by_age ON session (updated_at);
          CREATE TABLE message (session INTEGER, seq INTEGER, body TEXT, UNIQUE (session, seq)) STRICT;",

@@ -247,7 +247,7 @@ fn recover(common: &Common) -> Result<ExitCode, CliError> {
     }
     output::note(&format!("saved {} sessions; the damaged file is `{}`", recovered.sessions, recovered.damaged.display()));
     if !recovered.incomplete.is_empty() {
-        output::note(&format!("something is missing of: {}", recovered.incomplete.join(", ")));
+        output::note(&format!("these cannot be continued, only exported: {}", recovered.incomplete.join(", ")));
     }
     Ok(ExitCode::SUCCESS)
 }

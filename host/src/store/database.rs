@@ -206,6 +206,17 @@ mod tests {
         assert!(matches!(open(&path, STEPS), Err(StoreError::Foreign { .. })));
     }
 
+    #[test]
+    fn a_new_file_can_be_opened_by_many_at_once() {
+        let (_directory, path) = at();
+        std::thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| open(&path, MIGRATIONS).expect("opens"));
+            }
+        });
+        assert_eq!(version(&path), 1);
+    }
+
     #[cfg(unix)]
     #[test]
     fn only_the_owner_can_read_what_is_stored() {

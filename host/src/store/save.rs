@@ -128,8 +128,12 @@ fn place(transaction: &Transaction<'_>, checkpoint: &Checkpoint) -> rusqlite::Re
     };
     let (first_seq, messages) = match stored_messages(transaction, session, first_seq, &checkpoint.new_messages)? {
         Some(messages) => (first_seq, messages),
-        // Another conversation than the one that is stored: it stands beside it, and nothing is lost.
+        // Another conversation than the one that is stored: it stands beside it, and nothing that was said is lost. Its calls may have
+        // the same ids.
         None => {
+            for table in ["kept_result", "stub"] {
+                transaction.execute(&format!("DELETE FROM {table} WHERE session = ?1"), [session])?;
+            }
             let sql = "SELECT coalesce(max(seq) + 1, 0) FROM message WHERE session = ?1";
             (transaction.query_row(sql, [session], |row| row.get(0))?, 0)
         }

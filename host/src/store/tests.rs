@@ -119,7 +119,8 @@ fn drive(session: &Session, run: &mut Run, turns: &[Vec<Part>], checkpoints: usi
                     return;
                 }
                 for (index, id) in ids.iter().enumerate() {
-                    run.on_tool(id, &outcome(&format!("result of {id} {}", "长".repeat(300))), 0);
+                    let text = format!("result of {id} in {} {}", run.id(), "长".repeat(300));
+                    run.on_tool(id, &outcome(&text), 0);
                     if index + 1 < ids.len() && !checkpoint(run) {
                         return;
                     }

@@ -65,8 +65,7 @@ fn a_task_that_is_killed_goes_on_and_nothing_happens_twice() {
     let begun = Instant::now();
     let whole = host.run(&["measure"]);
     let whole_time = begun.elapsed();
-    assert_eq!((whole.code, whole.stdout.as_str()), (0, "done\n"), "{whole:?}");
-    assert_eq!(effects.of("measure"), (vec![1; STEPS / 2], vec![1; STEPS / 2]));
+    assert_eq!(check(&effects, "measure", &whole), 0);
 
     let [killed, unknown, lost, again] = [const { AtomicUsize::new(0) }; 4];
     let moments: Vec<[f64; 2]> = fractions().zip(fractions().skip(ROUNDS)).take(ROUNDS).map(|(a, b)| [a, b]).collect();
@@ -115,9 +114,13 @@ fn check(effects: &Effects, task: &str, ran: &Ran) -> usize {
     assert_eq!((ran.code, ran.stdout.as_str()), (0, "done\n"), "{task}: {ran:?}");
     let (once, repeatable) = effects.of(task);
     assert!(once.iter().all(|count| *count <= 1), "{task}: {once:?}: an effect happened twice");
-    assert!(repeatable.iter().all(|count| *count >= 1), "{task}: {repeatable:?}: a call that may be repeated was not");
     let results = effects.results(task);
     assert_eq!(results.len(), STEPS, "{task}: {results:?}");
+    for (count, result) in repeatable.iter().zip(results.iter().skip(1).step_by(2)) {
+        // On a machine that is busy enough, a call runs into its deadline; then the model was told.
+        let told = result.contains("limit.time") || result.contains("timeout") || result.contains("timed out");
+        assert!(*count >= 1 || told, "{task}: {repeatable:?} {result}: a call that may be repeated was not");
+    }
     let unknown = results.iter().filter(|result| result.contains("outcome is unknown")).count();
     // Whatever the model was not told of happened, and it was told of everything else.
     let missing = once.iter().filter(|count| **count == 0).count();
