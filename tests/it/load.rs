@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use honeycomb_host::sandbox::load::{LoadLimits, LoadOptions, Loaded, Loader, Problem, plain_engine};
+use honeycomb_tests::alone::alone;
 use honeycomb_tests::host::host_program;
 use honeycomb_tests::news::tell;
 
@@ -267,6 +268,9 @@ async fn a_cache_that_cannot_be_used_costs_only_time() {
 
 #[tokio::test]
 async fn a_compiler_that_misbehaves_fails_the_plugin_and_nothing_else() {
+    if !alone("load::a_compiler_that_misbehaves_fails_the_plugin_and_nothing_else") {
+        return;
+    }
     let limits = LoadLimits { compile_time: Duration::from_secs(1), artifact_bytes: 1 << 20, ..LoadLimits::default() };
     let before = descriptors();
     for (lines, expected) in [

@@ -100,7 +100,10 @@ pub fn read(path: &Path, take: &mut dyn FnMut(Line)) -> io::Result<u64> {
     Ok(unreadable + u64::from(outcome.is_err()))
 }
 
-fn each_line(path: &Path, take: &mut dyn FnMut(&[u8], bool) -> Result<(), Fault>) -> io::Result<Result<(), Fault>> {
+/// Takes a line, and whether it ends with a newline.
+type Take<'a> = dyn FnMut(&[u8], bool) -> Result<(), Fault> + 'a;
+
+fn each_line(path: &Path, take: &mut Take<'_>) -> io::Result<Result<(), Fault>> {
     let file = std::fs::File::open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is not a regular file"));

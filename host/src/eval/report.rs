@@ -121,7 +121,7 @@ pub fn junit(report: &Report) -> String {
         }
         let first = scenario.problems.first().map_or("no attempt was made", String::as_str);
         let text = scenario.problems.join("\n");
-        let _ = write!(xml, "><failure message=\"{}\">{}</failure></testcase>\n", escape(first), escape(&text));
+        let _ = writeln!(xml, "><failure message=\"{}\">{}</failure></testcase>", escape(first), escape(&text));
     }
     xml.push_str("</testsuite>\n</testsuites>\n");
     xml

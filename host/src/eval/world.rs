@@ -19,6 +19,9 @@ use crate::sandbox::{Protected, Sandbox, SandboxOptions};
 use crate::secret::{SecretRequest, Secrets, read_file};
 use crate::text::hex;
 
+/// Files by their paths.
+type Files = BTreeMap<String, Vec<u8>>;
+
 /// The largest plugin that is copied, and the largest policy, in bytes.
 const MAX_PLUGIN: u64 = 64 << 20;
 const MAX_POLICY: u64 = 1 << 20;
@@ -139,7 +142,7 @@ impl World {
     }
 
     /// The files as they are, and the paths of those that are not as they were.
-    pub(super) fn changed_files(&self) -> anyhow::Result<(BTreeMap<String, Vec<u8>>, Vec<String>)> {
+    pub(super) fn changed_files(&self) -> anyhow::Result<(Files, Vec<String>)> {
         let after = files(&self.files_dir())?;
         let names = self.before.keys().chain(after.keys());
         let mut changed: Vec<String> = names.filter(|name| self.before.get(*name) != after.get(*name)).cloned().collect();

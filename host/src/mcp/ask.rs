@@ -81,7 +81,7 @@ impl Questions {
             Err(refused) => return Asked::Refused(refused),
         };
         if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) {
-            return answer_or_input(question, params, &repeat, seal);
+            return answer_or_input(question, &params, &repeat, seal);
         }
         let asked = async {
             let _turn = self.turn.lock().await;
@@ -120,7 +120,7 @@ fn can_ask(context: &RequestContext<RoleServer>) -> bool {
 }
 
 /// The stateless form: the question goes out, or its answer has come back.
-fn answer_or_input(question: &Question, params: ElicitRequestParams, repeat: &Repeat, seal: &[u8; 32]) -> Asked {
+fn answer_or_input(question: &Question, params: &ElicitRequestParams, repeat: &Repeat, seal: &[u8; 32]) -> Asked {
     let state = sealed(question, seal);
     let answer = repeat.responses.as_ref().and_then(|responses| responses.get(INPUT));
     if let (Some(answer), Some(given)) = (answer, &repeat.state)
@@ -262,7 +262,7 @@ mod tests {
             state: Some(state.to_owned()),
         };
         let ask =
-            |question: &Question, state: &str| answer_or_input(question, params(question).ok().unwrap(), &repeat(state), &seal);
+            |question: &Question, state: &str| answer_or_input(question, &params(question).ok().unwrap(), &repeat(state), &seal);
         let state = sealed(&asked, &seal);
         assert!(matches!(ask(&asked, &state), Asked::Answered(Some(Approval::Once))));
         assert!(matches!(ask(&question(json!({"path": "/b"})), &state), Asked::Input(_)));

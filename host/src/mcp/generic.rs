@@ -110,18 +110,18 @@ fn tool(name: &'static str, description: &'static str, schema: Value) -> Tool {
 mod tests {
     use super::*;
 
-    fn object(value: Value) -> JsonObject {
+    fn object(value: &Value) -> JsonObject {
         value.as_object().cloned().unwrap_or_default()
     }
 
     #[test]
     fn unwraps_a_call_and_refuses_what_would_nest() {
-        let call = unwrap(CALL, object(json!({"name": "calculator__calculate", "arguments": {"expression": "123 + 456"}})));
-        assert_eq!(call, Request::Call("calculator__calculate".into(), object(json!({"expression": "123 + 456"}))));
-        assert_eq!(unwrap("a__b", object(json!({"name": "c"}))), Request::Call("a__b".into(), object(json!({"name": "c"}))));
+        let call = unwrap(CALL, object(&json!({"name": "calculator__calculate", "arguments": {"expression": "123 + 456"}})));
+        assert_eq!(call, Request::Call("calculator__calculate".into(), object(&json!({"expression": "123 + 456"}))));
+        assert_eq!(unwrap("a__b", object(&json!({"name": "c"}))), Request::Call("a__b".into(), object(&json!({"name": "c"}))));
         for arguments in [json!({}), json!({"name": 1}), json!({"name": "call_tool"}), json!({"name": "a", "arguments": [1]})] {
-            assert!(matches!(unwrap(CALL, object(arguments)), Request::Invalid(_)));
+            assert!(matches!(unwrap(CALL, object(&arguments)), Request::Invalid(_)));
         }
-        assert_eq!(unwrap(SEARCH, object(json!({"query": "天气"}))), Request::Search("天气".into()));
+        assert_eq!(unwrap(SEARCH, object(&json!({"query": "天气"}))), Request::Search("天气".into()));
     }
 }

@@ -139,7 +139,7 @@ impl<R: AsyncRead + Send + Unpin> Transport<RoleServer> for LineTransport<R> {
             }
             let line = std::mem::take(&mut self.line);
             let parsed = if std::mem::take(&mut self.dropping) {
-                Line::Malformed(error(Value::Null, -32600, &format!("the message is longer than {MAX_LINE} bytes")))
+                Line::Malformed(error(&Value::Null, -32600, &format!("the message is longer than {MAX_LINE} bytes")))
             } else {
                 parse(&line)
             };
@@ -196,7 +196,7 @@ fn parse(line: &[u8]) -> Line {
     match serde_json::from_slice(line) {
         Ok(message) => Line::Message(Box::new(message)),
         Err(_) => match serde_json::from_slice::<Value>(line) {
-            Err(cause) => Line::Malformed(error(Value::Null, -32700, &format!("not valid JSON: {cause}"))),
+            Err(cause) => Line::Malformed(error(&Value::Null, -32700, &format!("not valid JSON: {cause}"))),
             Ok(value) => invalid(&value),
         },
     }
@@ -207,16 +207,16 @@ fn invalid(value: &Value) -> Line {
     let Some(object) = value.as_object() else {
         let what =
             if value.is_array() { "batches are not supported: send each message on a line of its own" } else { "not an object" };
-        return Line::Malformed(error(Value::Null, -32600, what));
+        return Line::Malformed(error(&Value::Null, -32600, what));
     };
     match object.get("id").filter(|id| id.is_string() || id.is_number()) {
-        Some(id) => Line::Malformed(error(id.clone(), -32600, "not a JSON-RPC 2.0 message of MCP")),
+        Some(id) => Line::Malformed(error(id, -32600, "not a JSON-RPC 2.0 message of MCP")),
         None if object.contains_key("method") && !object.contains_key("id") => Line::Nothing,
-        None => Line::Malformed(error(Value::Null, -32600, "not a JSON-RPC 2.0 message of MCP")),
+        None => Line::Malformed(error(&Value::Null, -32600, "not a JSON-RPC 2.0 message of MCP")),
     }
 }
 
-fn error(id: Value, code: i32, message: &str) -> Value {
+fn error(id: &Value, code: i32, message: &str) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "error": {"code": code, "message": message}})
 }
 

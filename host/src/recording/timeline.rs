@@ -100,7 +100,7 @@ impl Timeline {
     pub(super) fn diverge(&self, replayed: &str) {
         let mut state = self.lock();
         let recorded = self.lines.get(state.next).map_or("nothing more".to_owned(), |line| describe(&line.entry));
-        self.part(&mut state, "what comes next", recorded, replayed.to_owned());
+        self.part(&mut state, "what comes next", &recorded, replayed);
     }
 
     /// Waits until `attempt` takes something. Never returns once the replay is over: the run is being cancelled.
@@ -143,14 +143,14 @@ impl Timeline {
         }
     }
 
-    fn part(&self, state: &mut State, what: &str, recorded: String, replayed: String) {
+    fn part(&self, state: &mut State, what: &str, recorded: &str, replayed: &str) {
         if state.divergence.is_none() && !state.ran_out {
             let (line, what) = (Recording::number(state.next), what.to_owned());
             state.divergence = Some(Divergence {
                 line,
                 what,
-                recorded: clean_line(&recorded, MAX_SHOWN),
-                replayed: clean_line(&replayed, MAX_SHOWN),
+                recorded: clean_line(recorded, MAX_SHOWN),
+                replayed: clean_line(replayed, MAX_SHOWN),
             });
         }
         self.cancel.cancel();
@@ -170,7 +170,9 @@ impl Observer for Timeline {
         }
         match self.lines.get(state.next) {
             Some(line @ Line { entry: Entry::Event { event: recorded }, .. }) => {
-                if recorded.to_string() == replayed.to_string() {
+                // As text: two values with their keys in another order are equal, and their bytes are not.
+                let (before, now) = (recorded.to_string(), replayed.to_string());
+                if before == now {
                     state.events += 1;
                     self.consume(&mut state, line);
                     drop(state);
@@ -179,14 +181,14 @@ impl Observer for Timeline {
                     }
                 } else {
                     let (pointer, recorded, replayed) = first_difference(recorded, &replayed);
-                    self.part(&mut state, &pointer, recorded, replayed);
+                    self.part(&mut state, &pointer, &recorded, &replayed);
                 }
             }
             None | Some(Line { entry: Entry::Full, .. }) => {
                 state.ran_out = true;
                 self.cancel.cancel();
             }
-            Some(line) => self.part(&mut state, "what comes next", describe(&line.entry), replayed.to_string()),
+            Some(line) => self.part(&mut state, "what comes next", &describe(&line.entry), &replayed.to_string()),
         }
     }
 

@@ -14,6 +14,7 @@ fn begin(capabilities: &Value) -> Client {
 }
 
 /// Calls the tool, and answers the question that comes.
+#[expect(clippy::needless_pass_by_value, reason = "tests write `json!` in place")]
 fn answer(client: &mut Client, answer: Value) -> (Value, Value) {
     let id = client.ask("tools/call", json!({"name": CALL, "arguments": {"bytes": 3}}));
     let question = client.told("elicitation/create");

@@ -92,11 +92,11 @@ impl Program<'_> {
             0 => Part::Text { text: self.text() },
             1 => {
                 let text = self.text();
-                let raw = (self.byte() % 2 == 0).then(|| serde_json::json!({"type": "thinking", "signature": "s"}));
+                let raw = self.byte().is_multiple_of(2).then(|| serde_json::json!({"type": "thinking", "signature": "s"}));
                 Part::Reasoning(Reasoning { text, raw })
             }
             2 => {
-                let provider_id = (self.byte() % 2 == 0).then(|| self.text());
+                let provider_id = self.byte().is_multiple_of(2).then(|| self.text());
                 Part::ToolCall(ToolCall { id: self.text(), provider_id, name: self.text(), arguments: self.text() })
             }
             kind => {

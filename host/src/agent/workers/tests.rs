@@ -57,8 +57,8 @@ fn team(
 
 fn last_result(messages: &[Message]) -> String {
     let parts = messages.iter().flat_map(|message| &message.parts);
-    let texts = parts.filter_map(|part| if let Part::ToolResult(result) = part { Some(result.text.clone()) } else { None });
-    texts.last().unwrap_or_default()
+    let mut texts = parts.filter_map(|part| if let Part::ToolResult(result) = part { Some(result.text.clone()) } else { None });
+    texts.next_back().unwrap_or_default()
 }
 
 fn statuses(messages: &[Message]) -> Vec<ToolStatus> {

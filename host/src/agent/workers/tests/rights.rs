@@ -150,7 +150,7 @@ async fn a_worker_knows_its_task_and_nothing_of_the_conversation() {
 
 #[tokio::test]
 async fn what_a_tool_wrote_keeps_its_origin_through_a_worker() {
-    let seen: Arc<Mutex<Vec<(String, Vec<String>)>>> = Arc::default();
+    let seen = Arc::new(Mutex::new(Vec::<(String, Vec<String>)>::new()));
     let tools = FakeTools::new({
         let seen = seen.clone();
         move |call, context| {
