@@ -11,6 +11,8 @@ fn host() -> Host {
     Host::new().plugins(guests_dir()).policy(
         r#"
 version = 1
+[limits]
+timeout = "60s"     # what a plugin has cannot be more than this
 [plugins.misbehave.limits]
 timeout = "60s"
 [[plugins.misbehave.tools]]
