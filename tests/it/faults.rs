@@ -144,6 +144,18 @@ const FAULTS: &[(&str, &[&str])] = &[
         &["a_parent_that_stops_stops_the_tool_too", "a_handle_that_is_dropped_stops_its_run"],
     ),
     ("shortened names collide, or depend on the order", &["names_are_legal_and_stable", "lossy_names_stay_apart"]),
+    (
+        "the parent stops and its workers run on",
+        &["cancelling_the_parent_cancels_all_and_keeps_what_arrived", "dropping_the_parent_leaves_no_worker_behind"],
+    ),
+    ("a shared budget leaves workers nothing to report with", &["a_shared_budget_leaves_enough_to_report_back"]),
+    (
+        "a store that is written by several is locked, or loses messages",
+        &[
+            "many_writers_of_one_file_lose_nothing_and_leave_no_long_log",
+            "a_task_that_is_killed_goes_on_and_nothing_happens_twice",
+        ],
+    ),
     ("a schema without properties is refused", &["a_schema_without_properties_gets_them", "schemas_without_properties_get_some"]),
 ];
 

@@ -252,3 +252,27 @@ fn an_export_has_every_kind_of_record_as_json_lines() {
     assert_eq!(messages[1].role, Role::Assistant);
     assert!(of("event").iter().any(|line| line["event"]["kind"] == "tool.completed"));
 }
+
+#[test]
+fn many_writers_of_one_file_lose_nothing_and_leave_no_long_log() {
+    let place = Place::new();
+    drop(place.open());
+    std::thread::scope(|scope| {
+        for writer in 0..4 {
+            // A connection of its own, as another process has.
+            let store = place.open();
+            scope.spawn(move || {
+                for number in 0..5 {
+                    let session = store.create().expect("begins");
+                    finished(&session, &format!("run-{writer}-{number}"), "北京");
+                }
+            });
+        }
+    });
+    let store = place.open();
+    let sessions = store.list(&ListQuery { limit: 100, ..ListQuery::default() }).expect("lists").sessions;
+    assert_eq!(sessions.len(), 20);
+    assert!(sessions.iter().all(|session| session.messages == 4 && store.load_run(&session.id).is_ok_and(|run| run.is_some())));
+    let log = std::fs::metadata(place.path().with_extension("db-wal")).map_or(0, |log| log.len());
+    assert!(log < 8 << 20, "{log} bytes of log");
+}
