@@ -1,6 +1,8 @@
 //! The MCP server as clients use it: over the program's pipes, and over HTTP on loopback.
 
 mod ask;
+mod clients;
+mod conformance;
 mod http;
 mod stdio;
 

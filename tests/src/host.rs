@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -52,7 +53,7 @@ pub fn workspace() -> &'static Path {
 
 /// A temporary directory with a policy, and the program to run in it.
 pub struct Host {
-    directory: tempfile::TempDir,
+    directory: Arc<tempfile::TempDir>,
     plugins: PathBuf,
     policies: Vec<PathBuf>,
     variables: Vec<(String, String)>,
@@ -77,7 +78,7 @@ impl Host {
     /// Panics when there is no temporary directory.
     pub fn new() -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        Self { directory, plugins: plugins_dir(), policies: Vec::new(), variables: Vec::new() }
+        Self { directory: Arc::new(directory), plugins: plugins_dir(), policies: Vec::new(), variables: Vec::new() }
     }
 
     /// Uses other plugins.
@@ -112,6 +113,11 @@ impl Host {
     /// The temporary directory.
     pub fn path(&self) -> &Path {
         self.directory.path()
+    }
+
+    /// The temporary directory, which stays as long as anyone has it: for a program that outlives this host.
+    pub fn directory(&self) -> Arc<tempfile::TempDir> {
+        Arc::clone(&self.directory)
     }
 
     /// Writes a file into the temporary directory.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdin, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ pub struct Client {
     errors: Option<JoinHandle<String>>,
     unread: VecDeque<Value>,
     next_id: u64,
+    /// The program has its policy and its audit file in it.
+    _directory: Arc<tempfile::TempDir>,
 }
 
 impl Client {
@@ -45,7 +48,8 @@ impl Client {
             text
         });
         let input = child.stdin.take();
-        Self { child, input, lines, errors: Some(errors), unread: VecDeque::new(), next_id: 0 }
+        let unread = VecDeque::new();
+        Self { child, input, lines, errors: Some(errors), unread, next_id: 0, _directory: host.directory() }
     }
 
     /// Starts `mcp`, and a session with these capabilities in this protocol version. Returns the server's answer too.
@@ -203,6 +207,7 @@ pub struct Server {
     child: Child,
     /// `address:port`.
     pub address: String,
+    _directory: Arc<tempfile::TempDir>,
 }
 
 /// An answer over HTTP.
@@ -238,7 +243,7 @@ impl Server {
         };
         // A full pipe would block the program.
         std::thread::spawn(move || std::io::copy(&mut errors, &mut std::io::sink()));
-        Self { child, address }
+        Self { child, address, _directory: host.directory() }
     }
 
     /// Sends a POST with a JSON body; `headers` replace the usual ones of the same name.

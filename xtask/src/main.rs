@@ -5,6 +5,7 @@ mod clients;
 mod demo;
 mod guests;
 mod languages;
+mod mcp;
 mod process;
 mod test;
 mod weather;
@@ -19,6 +20,7 @@ cargo xtask TASK
   test      build the plugins and run every test
   languages build the components in tests/typed by other people's compilers, as far as this machine can
   clients   install the official Python clients that the tests' model server must please, as far as this machine can
+  mcp       install the official MCP conformance suite and clients that the MCP server must please, as far as this machine can
   plugins   build the plugins into target/plugins, installing the wasm target if it is missing
   bench     measure a tool call against a raw wasmtime loop, in one run
   ci        what a change must pass: formatting, lints, documentation, test";
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         ["test", filters @ ..] => test::test(&root, filters),
         ["languages"] => languages::build(&root).map(|_| ()),
         ["clients"] => clients::install(&root),
+        ["mcp"] => mcp::install(&root),
         ["plugins"] => guests::build_plugins(&root),
         ["bench", rest @ ..] => bench::bench(&root, rest),
         ["ci"] => test::ci(&root),

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use crate::process::{cargo, run, say};
-use crate::{clients, guests, languages};
+use crate::{clients, guests, languages, mcp};
 
 /// Builds the plugins and runs every test. `filters` go to the test binaries.
 pub(crate) fn test(root: &Path, filters: &[&str]) -> anyhow::Result<()> {
@@ -14,6 +14,7 @@ pub(crate) fn test(root: &Path, filters: &[&str]) -> anyhow::Result<()> {
     run(cargo().current_dir(root).args(["build", "--workspace", "--bin", "honeycomb-host"]))?;
     languages::build(root)?;
     clients::install(root)?;
+    mcp::install(root)?;
     let mut command = cargo();
     command.current_dir(root).args(["test", "--workspace"]);
     if !filters.is_empty() {
