@@ -3,6 +3,8 @@
 //! `cargo xtask languages` builds them. What this machine cannot build is skipped here, with the reason; where `CI` is set,
 //! nothing is.
 
+mod callers;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -34,6 +36,8 @@ fn answers(id: &str) {
     host.maps_every_type();
     host.says_what_is_wrong_with_arguments();
     host.reaches_what_is_granted_and_nothing_else();
+    host.answers_an_agent();
+    host.answers_an_mcp_client();
 }
 
 /// The program, with one component and a policy for it.
@@ -89,17 +93,24 @@ impl Host {
         self.run_with(arguments, "")
     }
 
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(host_program());
+        command.current_dir(self.directory.path()).args([
+            "--json",
+            "--policy",
+            "policy.toml",
+            "--state-dir",
+            "state",
+            "--cache-dir",
+        ]);
+        // Kept between runs: a component of this size takes a quarter of a minute to compile.
+        command.arg(workspace().join("target/typed/cache")).args(arguments);
+        command
+    }
+
     fn run_with(&self, arguments: &[&str], input: &str) -> Value {
-        let mut child = Command::new(host_program())
-            .current_dir(self.directory.path())
-            .args(["--json", "--policy", "policy.toml", "--cache-dir"])
-            // Kept between runs: a component of this size takes a quarter of a minute to compile.
-            .arg(workspace().join("target/typed/cache"))
-            .args(arguments)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
+        let mut command = self.command(arguments);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
         child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("it reads");
         let output = child.wait_with_output().expect("it ends");
         serde_json::from_slice(&output.stdout).unwrap_or_else(|error| {
