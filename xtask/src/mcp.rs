@@ -48,7 +48,7 @@ fn make(sources: &Path, out: &Path) -> Result<(), Failure> {
     let environment = out.join("env");
     obtain(Command::new("python3").args(["-m", "venv"]).arg(&environment), "Python's `venv`")?;
     let mut pip = Command::new(environment.join("bin/pip"));
-    pip.args(["install", "--quiet", "--disable-pip-version-check", "--timeout", "20", "--retries", "1", "--requirement"]);
+    pip.args(["install", "--quiet", "--disable-pip-version-check", "--timeout", "20", "--retries", "3", "--requirement"]);
     obtain(pip.arg(sources.join("requirements.txt")), "the Python client and Node")?;
 
     // A Node from PyPI, for the suite wants a newer one than most systems have.
@@ -67,6 +67,6 @@ fn make(sources: &Path, out: &Path) -> Result<(), Failure> {
     let path = std::env::join_paths(std::iter::once(node.clone()).chain(std::env::split_paths(&path)))?;
     let mut npm = Command::new(node.join("node"));
     npm.arg(wheel.join("lib/node_modules/npm/bin/npm-cli.js")).current_dir(out).env("PATH", path);
-    npm.args(["install", "--no-audit", "--no-fund", "--fetch-retries=1", "--fetch-timeout=60000"]);
+    npm.args(["install", "--no-audit", "--no-fund", "--fetch-retries=3", "--fetch-timeout=60000"]);
     obtain(&mut npm, "the conformance suite, the inspector and the TypeScript client")
 }
