@@ -1,8 +1,8 @@
-//! Reads text files that a person names: bounded, and only if they are regular files.
+//! Text files that a person names, read bounded and only if they are regular files; files and directories that are their owner's alone.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{FileTypeExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -64,6 +64,19 @@ pub(crate) fn read_open(file: File, limit: u64) -> Result<String, ReadError> {
         return Err(ReadError::TooLarge { limit });
     }
     Ok(text)
+}
+
+/// Makes a directory that only its owner can enter, and those above it. One that is there stays as it is.
+pub(crate) fn create_private_dir(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Makes a file for its owner only, if there is none. SQLite gives its log the same permissions.
+pub(crate) fn create_private(path: &Path) -> io::Result<()> {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn check(metadata: &std::fs::Metadata) -> Result<(), ReadError> {

@@ -17,10 +17,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     // The trait of `provider` and its plain data, none of the providers themselves: see `PROVIDERS`.
     ("agent", &["approval", "json", "message", "provider", "text", "time", "tool"]),
     ("audit", &["message", "policy", "secret", "text", "time", "tool"]),
-    ("sandbox", &["json", "message", "policy", "secret", "text", "tool"]),
+    ("sandbox", &["file", "json", "message", "policy", "secret", "text", "tool"]),
     ("registry", &["audit", "json", "message", "policy", "sandbox", "text", "tool"]),
-    ("memory", &["message", "provider", "registry", "sandbox", "secret", "text", "time", "tool"]),
-    ("store", &["agent", "json", "message", "secret", "text", "time", "tool"]),
+    ("memory", &["file", "message", "provider", "registry", "sandbox", "secret", "text", "time", "tool"]),
+    ("store", &["agent", "file", "json", "message", "secret", "text", "time", "tool"]),
     (
         "eval",
         &[

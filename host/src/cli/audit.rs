@@ -10,6 +10,7 @@ use super::model::load_config;
 use super::output::{self, CliError};
 use super::{Common, paths};
 use crate::audit::{self, Audit, Dialled, Kind, Line, Record};
+use crate::file;
 use crate::message::ToolStatus;
 use crate::policy::Verdict;
 use crate::text;
@@ -107,7 +108,7 @@ pub(super) fn open(common: &Common) -> Result<Option<Audit>, CliError> {
         && let Some(directory) = choice.path.parent()
     {
         // A directory that cannot be made is an error of opening the file.
-        let _ = paths::create_private_dir(directory);
+        let _ = file::create_private_dir(directory);
     }
     let audit = Audit::open(&choice.path, choice.sync).map_err(|error| {
         let hint = error.hint();

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 
 use super::output::CliError;
 use super::{Common, paths};
+use crate::file;
 use crate::policy::{MAX_GRANTS_BYTES, StandingCall, StandingGrants};
 use crate::registry::SharedGrants;
 use crate::tool::{ErrorCode, Question};
@@ -59,7 +60,7 @@ impl GrantsFile {
     pub(super) fn add(&self, question: &Question) -> anyhow::Result<&Path> {
         let call = call(question).context("its arguments are no object")?;
         let directory = self.path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        paths::create_private_dir(directory).with_context(|| format!("cannot make `{}`", directory.display()))?;
+        file::create_private_dir(directory).with_context(|| format!("cannot make `{}`", directory.display()))?;
         // Two hosts may be asked at once: neither must lose what the other wrote.
         let lock_path = self.path.with_extension("lock");
         let lock = private(OpenOptions::new().create(true).truncate(false).write(true))

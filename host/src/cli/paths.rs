@@ -36,15 +36,6 @@ fn base_dir(given: Option<&Path>, variable: &str, fallback: &str) -> Option<Path
     base.or_else(home).map(|base| base.join("honeycomb"))
 }
 
-/// Makes a directory that only its owner can enter, and those above it. One that is there stays as it is.
-pub(super) fn create_private_dir(path: &Path) -> std::io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
-}
-
 /// Reads a text file that decides on rights: nobody else may be able to change it.
 pub(super) fn read_trusted_text(path: &Path, max_bytes: u64) -> anyhow::Result<String> {
     let unusable = || format!("cannot use `{}`", path.display());

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior};
 
 use super::MemoryError;
+use crate::file;
 
 /// `HcMm`: marks the file as ours (SQLite file format, section 1.3.9).
 const APPLICATION_ID: i64 = 0x4863_4d6d;
@@ -73,7 +74,10 @@ pub(super) fn open(path: &Path) -> Result<Connection, MemoryError> {
         Some(ErrorCode::NotADatabase) => MemoryError::Foreign { path: shown.clone() },
         _ => unusable(Box::new(source)),
     };
-    create_private(path).map_err(|source| unusable(Box::new(source)))?;
+    if let Some(directory) = path.parent() {
+        file::create_private_dir(directory).map_err(|source| unusable(Box::new(source)))?;
+    }
+    file::create_private(path).map_err(|source| unusable(Box::new(source)))?;
     // No `URI` flag: a name that begins with `file:` is a name.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
     let mut connection = Connection::open_with_flags(path, flags).map_err(database)?;
@@ -98,24 +102,4 @@ pub(super) fn open(path: &Path) -> Result<Connection, MemoryError> {
                     PRAGMA cell_size_check = ON;";
     connection.execute_batch(settings).map_err(database)?;
     Ok(connection)
-}
-
-/// Makes the directory and the file, for this user only, if they are not there. SQLite gives its log the same permissions.
-fn create_private(path: &Path) -> std::io::Result<()> {
-    if let Some(parent) = path.parent() {
-        let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true);
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        builder.create(parent)?;
-    }
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-    }
 }

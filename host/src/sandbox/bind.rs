@@ -1,7 +1,7 @@
 //! Binding a loaded plugin to what a policy grants it: everything that a call needs and that can fail is prepared here, once.
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Semaphore;
@@ -12,6 +12,7 @@ use super::capability::fs::{MountError, Protected, open_mounts};
 use super::capability::http::{EgressError, EgressShared, Resolver, SystemResolver, client_config, trust_nobody};
 use super::capability::keyvalue::{KeyValueStore, OpenError};
 use super::plugin::Code;
+use crate::file;
 use crate::policy::Limits;
 use crate::policy::{Grants, KvGrant};
 use crate::secret::Secrets;
@@ -133,7 +134,7 @@ impl Means {
         let mut store = self.store.lock().unwrap_or_else(PoisonError::into_inner);
         if store.is_none() {
             let unusable = |source| BindError::StateDir { path: directory.clone(), source };
-            create_private_dir(directory).map_err(unusable)?;
+            file::create_private_dir(directory).map_err(unusable)?;
             *store = Some(KeyValueStore::open(Some(&directory.join("keyvalue.sqlite"))).map_err(BindError::from)?);
         }
         Ok(store.clone())
@@ -214,13 +215,4 @@ impl BoundPlugin {
             limits,
         })
     }
-}
-
-/// Makes a directory that only its owner can enter, and those above it. One that is there stays as it is.
-fn create_private_dir(path: &Path) -> io::Result<()> {
-    let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
 }

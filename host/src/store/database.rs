@@ -1,6 +1,5 @@
 //! Opening the file: private, in the present layout, and never one that is not ours.
 
-use std::fs::{DirBuilder, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -9,6 +8,7 @@ use rusqlite::{Connection, OpenFlags, TransactionBehavior};
 
 use super::error::{StoreError, sort};
 use super::schema::APPLICATION_ID;
+use crate::file;
 
 /// How long another process may write before an operation fails.
 const BUSY: Duration = Duration::from_secs(5);
@@ -23,9 +23,9 @@ const SETTINGS: &str = "
 /// Opens the file, which is made if need be, and brings it to the layout that `migrations` lead to.
 pub(super) fn open(path: &Path, migrations: &[&str]) -> Result<Connection, StoreError> {
     if let Some(directory) = path.parent() {
-        create_private_dir(directory).map_err(|source| StoreError::File { path: directory.to_owned(), source })?;
+        file::create_private_dir(directory).map_err(|source| StoreError::File { path: directory.to_owned(), source })?;
     }
-    create_private(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
+    file::create_private(path).map_err(|source| StoreError::File { path: path.to_owned(), source })?;
     let failed = |source| sort(path, source);
     // No `URI` flag: a name that begins with `file:` is a name.
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
@@ -102,7 +102,7 @@ fn back_up(path: &Path, version: i64) -> Result<(), StoreError> {
         _ => {}
     }
     // An empty file is taken as the target, and keeps its permissions.
-    create_private(&backup).map_err(unusable)?;
+    file::create_private(&backup).map_err(unusable)?;
     let reader = open_to_read(path)?;
     let target = backup.to_str().ok_or_else(|| unusable(io::Error::other("its path is not Unicode")))?;
     reader.execute_batch("PRAGMA query_only = OFF").map_err(|source| sort(path, source))?;
@@ -120,28 +120,6 @@ pub(super) fn beside(path: &Path, more: &str) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(more);
     path.with_file_name(name)
-}
-
-/// Makes a directory that only its owner can enter, and those above it. One that is there stays as it is.
-pub(super) fn create_private_dir(path: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    builder.recursive(true);
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    builder.create(path)
-}
-
-/// Makes the file, for this user only, if there is none. SQLite gives its log the same permissions.
-fn create_private(path: &Path) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 #[cfg(test)]

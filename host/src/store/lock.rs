@@ -23,7 +23,7 @@ pub(super) struct SessionLock {
 impl SessionLock {
     /// Takes the lock, or says who has it. `now`: the time, as it is shown to others.
     pub(super) fn take(directory: &Path, id: &str, now: &str) -> Result<Self, StoreError> {
-        super::database::create_private_dir(directory).map_err(|source| unusable(directory, source))?;
+        crate::file::create_private_dir(directory).map_err(|source| unusable(directory, source))?;
         let path = directory.join(format!("{id}.lock"));
         for attempt in 1.. {
             let mut file = open(&path).map_err(|source| unusable(&path, source))?;

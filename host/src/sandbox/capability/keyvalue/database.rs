@@ -6,6 +6,7 @@ use std::time::Duration;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::store::{OpenError, OperationError, Page};
+use crate::file;
 
 /// The most bytes of a key.
 pub(super) const MAX_KEY: usize = 1024;
@@ -63,7 +64,7 @@ pub(super) fn open(path: Option<&Path>) -> Result<Connection, OpenError> {
     let mut connection = match path {
         None => Connection::open_in_memory().map_err(database)?,
         Some(path) => {
-            create_private(path).map_err(|source| OpenError::Create { path: shown.clone(), source })?;
+            file::create_private(path).map_err(|source| OpenError::Create { path: shown.clone(), source })?;
             // No `URI` flag: a name that begins with `file:` is a name.
             let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_NOFOLLOW;
             Connection::open_with_flags(path, flags).map_err(database)?
@@ -202,17 +203,4 @@ fn value_of(connection: &Connection, plugin: &str, key: &str) -> Result<Option<V
 
 fn check_key(key: &str) -> Result<(), OperationError> {
     if key.is_empty() || key.len() > MAX_KEY { Err(OperationError::Key) } else { Ok(()) }
-}
-
-/// Makes the file, for this user only, if there is none. SQLite gives its log the same permissions.
-fn create_private(path: &Path) -> std::io::Result<()> {
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(path) {
-        Ok(_) => Ok(()),
-        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
-    }
 }
